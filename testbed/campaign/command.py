@@ -12,12 +12,14 @@ from typing import Final
 from faults.section import text_of
 from testbed import node
 from testbed.broker import JARS_LOCK
-from testbed.campaign import formats, journal, result
+from testbed.campaign import formats, journal, result, searches
 from testbed.campaign.environment import CampaignEnvironment
 from testbed.campaign.journal import CampaignJournal, Failure, Heading
 from testbed.campaign.matrix import Matrix, Run, matrix, only, runs
+from testbed.campaign.one_run import SETTLE_SECONDS_MAX
 from testbed.campaign.plan import DELAYS, REFERENCE, CampaignPlan, PlanError, load
 from testbed.campaign.result import RunResult
+from testbed.campaign.search import Search
 from testbed.campaign.table import Table, table
 from testbed.checkout import machine, version
 from testbed.engines.registry import REGISTRY
@@ -41,17 +43,36 @@ def run(given: argparse.Namespace) -> int:
     whole = matrix(plan)
     chosen = only(runs(whole.cells, plan), given.only)
     folder = plan.results
-    print(describe(plan, whole, chosen), flush=True)
+    if plan.search is not None:
+        around = AROUND_SECONDS + plan.missing_after + SETTLE_SECONDS_MAX
+        print(searches.describe(plan, plan.search, chosen, around), flush=True)
+    else:
+        print(describe(plan, whole, chosen), flush=True)
     if given.dry_run:
         return _PASS
     with stop_on_signals() as stop, CampaignJournal(folder, plan).open(resumes=given.resume) as kept:
         with stop.at_once():
             _prepare(chosen)
         kept.begin(Heading(machine(), version()))
+        if plan.search is not None:
+            return _search(plan, plan.search, chosen, kept, stop)
         _run_missing(plan, chosen, kept, stop)
     found = build_table(plan)
     print(f"{found.first_line}\nThe table: {plain(', '.join(str(folder / name) for name in formats.FILES))}")
     return _PASS if all(result.read(folder, one) is not None for one in chosen) else _NOT_COMPLETE
+
+
+def _search(plan: CampaignPlan, rules: Search, chosen: Sequence[Run], kept: CampaignJournal, stop: Stop) -> int:
+    """Do the searches without an end, and write their table."""
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        print(plain(f"{time.monotonic() - began:8.1f} s  {line}"), flush=True)
+
+    with CampaignEnvironment(plan, stop, say, needs_relay=False) as environment:
+        searches.do(plan, rules, chosen, kept, environment, say)
+    print(f"The table: {plain(str(searches.write(plan, rules, chosen)))}")
+    return _PASS
 
 
 def _run_missing(plan: CampaignPlan, chosen: Sequence[Run], kept: CampaignJournal, stop: Stop) -> None:
@@ -89,6 +110,7 @@ def describe(plan: CampaignPlan, whole: Matrix, chosen: Sequence[Run]) -> str:
     lines = [
         f"{plural(len(chosen), 'run')}, {len(done)} done; {_remaining_time(plan, chosen, len(chosen) - len(done))}"
     ]
+    lines += [f"repeats: {plan.repeats}"] if plan.repeats else []
     lines += [f"not in the matrix: {sentence}" for sentence in whole.left_out]
     width = max(len(one.cell.name) for one in chosen)
     for cell in dict.fromkeys(one.cell for one in chosen):
@@ -105,14 +127,15 @@ def build_table(plan: CampaignPlan) -> Table:
     results = {one.name: found for one in everything if (found := result.read(plan.results, one)) is not None}
     return table(
         everything, results, left_out=whole.left_out, failures=journal.failures(lines),
-        headings=journal.headings(lines), settings=plan.same_in_all,
+        headings=journal.headings(lines),
+        settings=({"repeats": plan.repeats} if plan.repeats else {}) | plan.same_in_all,
     )  # fmt: skip
 
 
 def _remaining_time(plan: CampaignPlan, of: Sequence[Run], count: int) -> str:
     """Expected time of ``count`` runs, based on completed runs if there are any."""
     seconds = [found.seconds for one in of if (found := result.read(plan.results, one)) is not None]
-    each = median(seconds) if seconds else plan.phases.seconds + AROUND_SECONDS
+    each = median(seconds) if seconds else plan.phases.seconds_most + AROUND_SECONDS
     basis = f"median of {len(seconds)} done" if seconds else "an estimate"
     return f"about {text_of(round(each * count, -1))} remaining ({text_of(round(each))} per run, {basis})"
 

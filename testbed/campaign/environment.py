@@ -10,10 +10,12 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from testbed.broker import BrokerError, EmbeddedBroker
+from testbed.campaign import sampler
 from testbed.campaign.matrix import Run
 from testbed.campaign.one_run import OneRun
 from testbed.campaign.plan import DELAYS, CampaignPlan
 from testbed.campaign.result import RunResult
+from testbed.campaign.sampler import Sample
 from testbed.demo.folder import DemoFolder
 from testbed.node import NodeRelay
 from testbed.stop import Stop
@@ -44,12 +46,15 @@ class CampaignEnvironment:
 
     def run(self, run: Run) -> RunResult:
         """Do one run and store its whole report beside its result. Raises the errors of `OneRun.do`."""
+        return self.trial(run, self._plan.on(run.cell.axes))[0]
+
+    def trial(self, run: Run, plan: CampaignPlan) -> tuple[RunResult, list[Sample]]:
+        """Do one run by ``plan``, which differs in rate and phases; also return what its processes used."""
         broker = self._running_broker()
         relay = self._running_relay() if run.cell.fault in DELAYS else None
         try:
-            found, report = OneRun(
-                run, self._plan, broker, self._scratch.path / run.name, self._stop, self._say, relay
-            ).do()  # fmt: skip
+            one = OneRun(run, plan, broker, self._scratch.path / run.name, self._stop, self._say, relay)
+            found, report = one.do()
         except BaseException:
             # The relay's journal may have a fault that is not healed; then no later run could start.
             self._end_relay()
@@ -59,7 +64,9 @@ class CampaignEnvironment:
         reports = self._plan.results / "reports"
         reports.mkdir(parents=True, exist_ok=True)
         replace_file(reports / f"{run.name}.json", report)
-        return found
+        if one.samples:
+            sampler.write(self._plan.results / "series" / f"{run.name}.parquet", one.samples)
+        return found, one.samples
 
     def _running_broker(self) -> EmbeddedBroker:
         """The broker; a new one if it has died."""

@@ -14,9 +14,10 @@ from validator.publish.atomic import replace_file
 
 FILES: Final = ("table.md", "table.csv")
 _NONE: Final = "–"
-_CELL: Final = ("engine", "workload", "guarantee", "fault")
-_RELIABILITY: Final = COLUMNS[:7]
-_PHASES: Final = COLUMNS[7:]
+_CELL: Final = ("engine", "workload", "guarantee", "fault", "setting")
+"""Of a cell. The setting has its values on the axes of the plan."""
+_RELIABILITY: Final = COLUMNS[:8]
+_PHASES: Final = COLUMNS[8:]
 _NOTE: Final = (
     f"Medians over the repetitions, with minimum and maximum in brackets. {_NONE}: no run has that measure; the "
     "reasons are below. Counts are contributions of a whole run; reliability is the share of expected "
@@ -68,18 +69,19 @@ def _title(column: Column) -> str:
 
 def _grids(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
     """Heading, column titles and rows of the grids, as text."""
+    titles = _CELL if any(row.cell.axes for row in table.rows) else _CELL[:-1]
     grids = [
         (
             "Guarantees kept, and the cost",
             [
-                *_CELL,
+                *titles,
                 "runs",
                 "read back",
                 *(f"verdict {_words(name)}" for name in GUARANTEES),
                 *map(_title, _RELIABILITY),
             ],
             [
-                [*_cell(row), _runs(row), _words(", ".join(row.effective)) or _NONE]
+                [*_cell(row, titles), _runs(row), _words(", ".join(row.effective)) or _NONE]
                 + [_verdicts(row, name) for name in GUARANTEES]
                 + [shown(row.measures[column.name], column, row.done) for column in _RELIABILITY]
                 for row in table.rows
@@ -87,16 +89,21 @@ def _grids(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
         ),
         (
             "Throughput and latency by phase",
-            [*_CELL, *map(_title, _PHASES)],
+            [*titles, *map(_title, _PHASES)],
             [
-                [*_cell(row), *(shown(row.measures[column.name], column, row.done) for column in _PHASES)]
+                [*_cell(row, titles), *(shown(row.measures[column.name], column, row.done) for column in _PHASES)]
                 for row in table.rows
             ],
         ),
     ]
     cost = next(column for column in COLUMNS if column.name == "failure_cost_seconds")
     beside = [
-        [*_cell(row), shown(row.measures[cost.name], cost, row.done), str(row.pgval_failure_cost_seconds), _share(row)]
+        [
+            *_cell(row, titles),
+            shown(row.measures[cost.name], cost, row.done),
+            str(row.pgval_failure_cost_seconds),
+            _share(row),
+        ]
         for row in table.rows
         if row.pgval_failure_cost_seconds is not None
     ]
@@ -106,7 +113,7 @@ def _grids(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
         grids.append(
             (
                 f"Comparison with PGVal's Table 4: failure cost{note}",
-                [*_CELL, "here (s)", "PGVal (s)", "here / PGVal"],
+                [*titles, "here (s)", "PGVal (s)", "here / PGVal"],
                 beside,
             )
         )
@@ -194,13 +201,13 @@ def csv_text(table: Table) -> str:
         for column in COLUMNS:
             found = row.measures[column.name]
             measures += ["", "", "", 0] if found is None else [found.median, found.least, found.most, found.runs]
-        writer.writerow([*_cell(row), row.wanted, row.done, row.failed, " ".join(row.effective), *counts, *measures,
-                         row.pgval_failure_cost_seconds])  # fmt: skip
+        runs = [row.wanted, row.done, row.failed, " ".join(row.effective)]
+        writer.writerow([*_cell(row, _CELL), *runs, *counts, *measures, row.pgval_failure_cost_seconds])
     return out.getvalue()
 
 
-def _cell(row: Row) -> list[str]:
-    return [getattr(row.cell, key) for key in _CELL]
+def _cell(row: Row, keys: Sequence[str]) -> list[str]:
+    return [getattr(row.cell, key) for key in keys]
 
 
 def _words(name: str) -> str:

@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from generator.workloads.kinds import built
-from testbed.campaign.plan import REFERENCE, CampaignPlan, FaultName, PlanError
+from testbed.campaign.plan import REFERENCE, Axes, CampaignPlan, FaultName, PlanError
 from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import Guarantee
 
@@ -25,27 +25,36 @@ class Cell:
     workload: str
     guarantee: Guarantee
     fault: FaultName
+    axes: Axes = ()
 
     @property
     def name(self) -> str:
         """Name in files and, with the repetition, in topics."""
-        return f"{self.engine}-{self.workload}-{self.guarantee}-{self.fault}"
+        parts = (self.engine, self.workload, self.guarantee, self.fault, *(f"{key}{value}" for key, value in self.axes))
+        return "-".join(parts)
+
+    @property
+    def setting(self) -> str:
+        """Its values on the axes of the plan, as text."""
+        return ", ".join(f"{key} {value}" for key, value in self.axes)
 
 
 @dataclass(frozen=True)
 class Run:
     """One repetition of a cell. ``seed`` is derived from the seed of the plan and the name of the run: the same in each
-    campaign.
+    campaign. ``rate``: that of a trial of a search.
     """
 
     cell: Cell
     repetition: int
     seed: int
+    rate: int | None = None
 
     @property
     def name(self) -> str:
         """Name of the run in the journal, in files and in topics."""
-        return f"{self.cell.name}-{self.repetition}"
+        trial = "" if self.rate is None else f"-at-{self.rate}"
+        return f"{self.cell.name}-{self.repetition}{trial}"
 
     def instant_within(self, seconds: float) -> float:
         """Time of the fault within ``seconds``, different for each repetition so that it meets different points of a
@@ -75,7 +84,9 @@ def matrix(plan: CampaignPlan) -> Matrix:
             if (reason := _cannot(engine, guarantee)) is not None:
                 left_out.append(reason)
                 continue
-            cells += [Cell(engine, workload, guarantee, fault) for fault in plan.faults]
+            cells += [
+                Cell(engine, workload, guarantee, fault, axes) for fault in plan.faults for axes in plan.combinations
+            ]
     for key, wanted in (("engine", plan.engines), ("workload", plan.workloads), ("guarantee", plan.guarantees)):
         for value in wanted:
             if all(getattr(cell, key) != value for cell in cells):
@@ -100,9 +111,10 @@ def only(chosen: Sequence[Run], texts: Sequence[str]) -> tuple[Run, ...]:
     left = tuple(chosen)
     for text in texts:
         key, _, values = text.partition("=")
-        if key not in _ONLY_KEYS or not values:
+        keys = (*_ONLY_KEYS, *dict.fromkeys(name for run in chosen for name, _ in run.cell.axes))
+        if key not in keys or not values:
             example = "--only engine=flink,storm"
-            raise PlanError(f"--only {text}: write KEY=VALUE, as in {example}; keys are {', '.join(_ONLY_KEYS)}.")
+            raise PlanError(f"--only {text}: write KEY=VALUE, as in {example}; keys are {', '.join(keys)}.")
         known = {_value(run, key) for run in chosen}
         for value in (wanted := values.split(",")):
             if value not in known:
@@ -114,7 +126,9 @@ def only(chosen: Sequence[Run], texts: Sequence[str]) -> tuple[Run, ...]:
 
 
 def _value(run: Run, key: str) -> str:
-    return str(run.repetition if key == "repetition" else getattr(run.cell, key))
+    if key in _ONLY_KEYS:
+        return str(run.repetition if key == "repetition" else getattr(run.cell, key))
+    return dict(run.cell.axes)[key]
 
 
 def _cannot(engine: str, guarantee: Guarantee) -> str | None:

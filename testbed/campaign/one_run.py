@@ -6,7 +6,10 @@ The load begins when engine and sidecar are ready, so that their starts do not d
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from generator.workloads.kinds import named
 from testbed.broker import EmbeddedBroker
 from testbed.campaign.engine_watch import EngineWatch
@@ -23,8 +28,10 @@ from testbed.campaign.fault import READY_SECONDS_MAX, RunFault
 from testbed.campaign.matrix import Run
 from testbed.campaign.plan import RATE_WINDOWS, REFERENCE, CampaignPlan
 from testbed.campaign.result import ReadBack, RunResult, result_of
-from testbed.checkout import python_path, streamproof
+from testbed.campaign.sampler import GroupLag, Sample, Sampler, processor_seconds
+from testbed.checkout import python_path
 from testbed.demo.files import EFFECTIVE_FILE
+from testbed.demo.load import load_until_stopped
 from testbed.demo.sidecar import DemoSidecar, is_settled
 from testbed.engines.base import ProcessEngine, ReferenceEngine
 from testbed.engines.real import RealEngine, RealEngineSettings
@@ -32,12 +39,15 @@ from testbed.engines.registry import REGISTRY, make_engine
 from testbed.engines.settings import EngineSettings
 from testbed.node import NodeRelay
 from testbed.processes import OwnedProcess
-from testbed.run_files import SidecarFile, Topics, write_load
+from testbed.run_files import SidecarFile, Topics, write_load, write_yaml
 from testbed.stop import Stop
 from validator.publish.report import REPORT_FILE
+from validator.publish.report_types import Report
 
 SIDECAR_READY_SECONDS_MAX: Final = 180.0
 LOAD_END_SECONDS_MAX: Final = 30.0
+HEAL_SECONDS_MAX: Final = 2 * READY_SECONDS_MAX
+"""The load lasts through a healing of this length, and after a preload through a start of it. The campaign ends it."""
 SETTLE_SECONDS_MAX: Final = 120.0
 """Added to the time that the sidecar waits for a result."""
 SIDECAR_END_SECONDS_MAX: Final = 60.0
@@ -45,6 +55,15 @@ OVERDUE_AFTER_SECONDS: Final = 5.0
 TRIGGER_MS: Final = 2000
 """Verdicts are not needed during a run, and the CPU is left to the engine."""
 _LOOK_SECONDS: Final = 0.5
+
+
+def is_measured(report: Report | None) -> bool:
+    """Whether a report says that its fault has recovered or not, or that this cannot be measured."""
+    if report is None or not report["faults"]:
+        return False
+    fault = report["faults"][0]
+    unknown = any(reason.startswith(("recovery unknown", "no control phase")) for reason in fault["absent_because"])
+    return fault["healed"] is not None and (fault["recovered"] is not None or unknown)
 
 
 class RunFailed(Exception):
@@ -78,6 +97,8 @@ class OneRun:
         self._watched: list[OwnedProcess] = []
         self._engine: ProcessEngine | None = None
         self._engine_watch: EngineWatch | None = None
+        self.samples: list[Sample] = []
+        """What the processes used since the load began. Empty on a system without /proc."""
         self._ended = threading.Event()
         """Set before the engine is killed, so that the fault's thread starts nothing more."""
 
@@ -92,21 +113,48 @@ class OneRun:
                 # Kill again after the fault's thread has ended: it may have been restarting a worker.
                 stack.callback(self._kill_engine)
                 pool = stack.enter_context(ThreadPoolExecutor(max_workers=1, thread_name_prefix="run"))
-                self._broker.create_topics(self._topics.partitions)
+                self._broker.create_topics(self._partitions)
                 sidecar = self._start_sidecar(stack)
+                load = self._preload(stack, sidecar)
                 engine = self._start_engine(stack, pool)
                 self._until_reported(sidecar)
-                load = self._start_load(stack)
+                load = load or self._start_load(stack)
+                sampler = stack.enter_context(self._sampler(engine, sidecar)) if sys.platform == "linux" else None
+                self._until_first_result(sidecar)
+                begin_us = time.time_ns() // 1000
+                least = time.monotonic() + self._plan.phases.seconds + self._plan.window
                 read_back = self._break_it(engine, pool)
+                self._until_recovered(sidecar, load, least)
                 self._until_load_ends(load)
-                sent, settled = self._until_settled(sidecar)
+                summary: dict[str, Any] = json.loads((self._folder / "journal" / "summary.json").read_bytes())
+                sent, offered = summary["acknowledged"], summary["events_per_second"]
+                settled = self._until_settled(sidecar, sent, summary["kinds"].get("flush", 0))
+                self.samples = [] if sampler is None else list(sampler.samples)
                 text = self._end_sidecar(sidecar)
             return result_of(
                 self._run, json.loads(text), started=started, seconds=time.monotonic() - began, sent=sent,
-                settled=settled, read_back=read_back,
+                settled=settled, read_back=read_back, processor_seconds=self._used(engine),
+                offered_per_second=offered, phases_begin_us=begin_us,
             ), text  # fmt: skip
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def _partitions(self) -> dict[str, int]:
+        """Topic -> partitions: those of the plan, except for topics that always have one."""
+        usual = self._topics.partitions.items()
+        return {name: self._plan.partitions if count > 1 else count for name, count in usual}
+
+    def _preload(self, stack: ExitStack, sidecar: DemoSidecar) -> OwnedProcess | None:
+        """Start the load so much earlier than the engine; None if the plan wants the engine first."""
+        if not self._plan.preload:
+            return None
+        self._until_reported(sidecar)
+        load, until = self._start_load(stack), time.monotonic() + self._plan.preload
+        while time.monotonic() < until:
+            self._look()
+            self._stop.pause()
+        return load
 
     def _start_sidecar(self, stack: ExitStack) -> DemoSidecar:
         plan, cell = self._plan, self._run.cell
@@ -126,6 +174,7 @@ class OneRun:
                 "control_least": f"{max(1.0, plan.phases.control / 2):g}s",
                 "moving_rate": f"{rate_over:g}s",
                 "stable_for": f"{rate_over:g}s",
+                "give_up_after": f"{max(plan.phases.recovery, plan.phases.recovery_at_most):g}s",
             },
         )
         sidecar = DemoSidecar(file.write(self._broker.bootstrap_servers, self._folder))
@@ -184,18 +233,65 @@ class OneRun:
             self._look()
             self._stop.pause()
 
+    def _until_first_result(self, sidecar: DemoSidecar) -> None:
+        """Wait until the engine, which is slow at first, has written a result: the phases begin with it."""
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while (report := sidecar.report()) is None or not report["results"]["read"]:
+            if time.monotonic() > deadline:
+                raise RunFailed(f"The engine wrote no result within {READY_SECONDS_MAX:g} s of the load.")
+            self._look()
+            self._stop.pause(_LOOK_SECONDS)
+
     def _start_load(self, stack: ExitStack) -> OwnedProcess:
         plan = self._plan
+        seconds = plan.preload + plan.phases.seconds_most + plan.phases.control + 2 * HEAL_SECONDS_MAX
         config = write_load(
             self._broker.bootstrap_servers, self._folder, topics=self._topics, window_ms=plan.window_ms,
-            per_second=plan.rate, seconds=plan.phases.seconds + plan.window, seed=self._run.seed,
+            per_second=plan.rate, seconds=seconds, seed=self._run.seed,
         )  # fmt: skip
+        self._shape(config)
         load = OwnedProcess(
-            streamproof("generate", config), log=self._folder / "load.log", name="load generator",
+            load_until_stopped(config), log=self._folder / "load.log", name="load generator",
             environment=python_path(), folder=self._folder,
         )  # fmt: skip
         stack.callback(load.kill)
         return load
+
+    def _shape(self, config: Path) -> None:
+        """Add the producers and bursts of the plan to the configuration of the load."""
+        plan, load = self._plan, yaml.safe_load(config.read_text(encoding="utf-8"))
+        load["producers"] = plan.producers
+        # The generator's number is that of each producer.
+        load["events_per_window"] //= plan.producers
+        if plan.bursts is not None:
+            load["rate"] = {
+                "shape": "burst", "events_per_second": plan.rate,
+                "burst_events_per_second": plan.rate * plan.bursts.times,
+                "every": f"{plan.bursts.every:g}s", "burst": f"{plan.bursts.lasts:g}s",
+            }  # fmt: skip
+        write_yaml(config, load)
+
+    def _sampler(self, engine: ProcessEngine, sidecar: DemoSidecar) -> Sampler:
+        """Samples every process of the run, also this one. Spark and Flink commit no or few offsets of their group."""
+        others = {"broker": self._broker.process, "sidecar": sidecar.process}
+
+        def processes() -> dict[str, int | None]:
+            found: dict[str, int | None] = {
+                f"{one.role}-{one.number}": one.pid if one.alive else None for one in engine.instances
+            }
+            return {**found, **{name: process.pid for name, process in others.items()}, "campaign": os.getpid()}
+
+        inputs = {name: self._partitions[name] for name in self._topics.inputs}
+        return Sampler(processes, GroupLag(self._broker.bootstrap_servers, self._run.name, inputs))
+
+    def _used(self, engine: ProcessEngine) -> dict[str, float]:
+        """Processor seconds of the engine, the broker, the sidecar and the campaign; none without samples."""
+        of_engine = {f"{one.role}-{one.number}" for one in engine.instances}
+        found: dict[str, float] = {}
+        for name, seconds in processor_seconds(self.samples).items():
+            part = "engine" if name in of_engine else name
+            found[part] = round(found.get(part, 0.0) + seconds, 2)
+        return found
 
     def _break_it(self, engine: ProcessEngine, pool: ThreadPoolExecutor) -> ReadBack | None:
         """Wait for the control phase, read back the engine's effective guarantee, then run the fault."""
@@ -223,8 +319,22 @@ class OneRun:
         effective.write(self._folder / EFFECTIVE_FILE)
         return ReadBack.of(effective, self._run.cell.guarantee)
 
+    def _until_recovered(self, sidecar: DemoSidecar, load: OwnedProcess, least: float) -> None:
+        """Let the load continue until ``least`` (monotonic), and until the sidecar knows whether the rate has
+        recovered, within the limit of the plan. Then end the load."""
+        phases = self._plan.phases
+        # The rate that returned last must also be stable. It spans at most half of the control phase.
+        longest = max(phases.recovery, phases.recovery_at_most)
+        most = time.monotonic() + longest + phases.control if longest > phases.recovery else least
+        while load.is_running and time.monotonic() < most:
+            if time.monotonic() >= least and is_measured(sidecar.report()):
+                break
+            self._look()
+            self._stop.pause(_LOOK_SECONDS)
+        load.send_signal(signal.SIGTERM)
+
     def _until_load_ends(self, load: OwnedProcess) -> None:
-        deadline = time.monotonic() + self._plan.phases.seconds + LOAD_END_SECONDS_MAX
+        deadline = time.monotonic() + LOAD_END_SECONDS_MAX
         while load.is_running:
             if time.monotonic() > deadline:
                 raise RunFailed(f"The load generator did not end in time:\n{load.last_lines()}")
@@ -233,21 +343,18 @@ class OneRun:
         if load.returncode != 0:
             raise RunFailed(f"The load generator ended with status {load.returncode}:\n{load.last_lines()}")
 
-    def _until_settled(self, sidecar: DemoSidecar) -> tuple[int, bool]:
-        """Wait until everything that was sent is read and judged. Returns the number of events, and whether all were
-        judged in time.
-        """
-        summary: dict[str, Any] = json.loads((self._folder / "journal" / "summary.json").read_text(encoding="utf-8"))
-        sent, left_open = summary["acknowledged"], summary["kinds"].get("flush", 0)
+    def _until_settled(self, sidecar: DemoSidecar, sent: int, left_open: int) -> bool:
+        """Wait until all ``sent`` events are read, and all but ``left_open`` judged. Returns whether this was in
+        time."""
         deadline = time.monotonic() + self._plan.missing_after + SETTLE_SECONDS_MAX
         while time.monotonic() < deadline:
             self._look()
             report = sidecar.report()
             if report is not None and is_settled(report, sent, left_open):
-                return sent, True
+                return True
             self._stop.pause(_LOOK_SECONDS)
         self._say("not all events were judged in time; the result records this")
-        return sent, False
+        return False
 
     def _end_sidecar(self, sidecar: DemoSidecar) -> str:
         sidecar.request_stop()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
@@ -14,6 +15,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from faults.section import Seconds, Section, problems_of
 from generator.workloads.kinds import DEFAULT, known, named
+from testbed.campaign.search import Search
 from testbed.engines.real import PROFILES, EngineRefused, Timeouts, timeouts
 from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import Guarantee
@@ -61,6 +63,9 @@ def _known_engines(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 OnceEach = AfterValidator(_once_each)
+AxisName = Literal["rate", "window", "parallelism", "partitions", "producers", "preload", "timeouts", "missing_after"]
+Axes = tuple[tuple[str, str], ...]
+"""The values of a cell on the axes of the plan: (key, value as in the plan's file)."""
 
 
 class Phases(Section):
@@ -70,11 +75,34 @@ class Phases(Section):
     control: Seconds = 30.0
     failure: Seconds = 12.0
     recovery: Seconds = 40.0
+    recovery_at_most: Seconds = 120.0
+    """The load continues until it is known whether the output rate has recovered, for at most this long after healing.
+    """
 
     @property
     def seconds(self) -> float:
-        """Duration of the load of one run."""
+        """Duration of the load of one run, if the output recovers at once."""
         return self.warm_up + self.control + self.failure + self.recovery
+
+    @property
+    def seconds_most(self) -> float:
+        """Longest duration of the load, without the time that a healing takes."""
+        return self.seconds - self.recovery + max(self.recovery, self.recovery_at_most)
+
+
+class Bursts(Section):
+    """A higher rate at the end of each period."""
+
+    times: Annotated[float, Field(gt=1, le=100)]
+    """Rate of a burst, as a multiple of the plan's rate."""
+    every: Annotated[Seconds, Field(gt=0)]
+    lasts: Annotated[Seconds, Field(gt=0)]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.lasts >= self.every:
+            raise ValueError("a burst (lasts) must be shorter than its period (every)")
+        return self
 
 
 class CampaignPlan(Section):
@@ -93,10 +121,23 @@ class CampaignPlan(Section):
     """Events per second."""
     window: Annotated[Seconds, Field(gt=0)] = 1.0
     parallelism: Annotated[int, Field(ge=1, le=3)] = 2
+    partitions: Annotated[int, Field(ge=1, le=64)] = 2
+    """Partitions of each input and of the output."""
+    producers: Annotated[int, Field(ge=1, le=16)] = 1
+    """Producers of the load, which share the rate."""
+    bursts: Bursts | None = None
+    preload: Seconds = 0.0
+    """The engine starts after this time of load, on a backlog."""
+    axes: Mapping[AxisName, Annotated[tuple[int | str, ...], Field(min_length=1), OnceEach]] = {}
+    """Key -> values: a cell for each combination, instead of the one value of the key."""
+    repeats: str = ""
+    """The published table that the plan repeats, and what differs."""
     timeouts: str = "local"
     """Profile of timeouts: local (the default), or one of docs/engines.md."""
     missing_after: Annotated[Seconds, Field(gt=0)] = 45.0
     """How long the sidecar waits for a result before the contribution is missing."""
+    search: Search | None = None
+    """Searches the highest rate that each cell sustains, instead of measuring faults at ``rate``."""
     seed: int = 1
     results: Path = Path()
     """Folder of journal, results and tables, relative to the plan's file. Default: PLAN-results."""
@@ -114,18 +155,45 @@ class CampaignPlan(Section):
     def same_in_all(self) -> dict[str, Any]:
         """The settings that a resumed campaign must not change, because they determine the result of a run."""
         return self.model_dump(
-            mode="json", exclude={"engines", "workloads", "guarantees", "faults", "repetitions", "results"}
+            mode="json",
+            exclude={"engines", "workloads", "guarantees", "faults", "repetitions", "results", "axes", "repeats"},
         )
+
+    @property
+    def combinations(self) -> tuple[Axes, ...]:
+        """The values on all axes of the plan; one empty combination if it has none."""
+        rows = [[(name, str(value)) for value in values] for name, values in self.axes.items()]
+        return tuple(product(*rows))
+
+    def on(self, axes: Axes) -> CampaignPlan:
+        """The plan of a cell. Raises PlanError if a value cannot be used."""
+        if not axes:
+            return self
+        values = {name: int(value) if value.isdecimal() else value for name, value in axes}
+        where = ", ".join(f"{name} {value}" for name, value in axes)
+        return parse({**self.model_dump(mode="json", exclude={"axes"}), **values}, f"axes ({where})")
+
+    def at_rate(self, rate: int) -> Self:
+        """The plan of one trial of the search."""
+        assert self.search is not None
+        quarter = self.search.trial / 4
+        lengths = {"control": 2 * quarter, "failure": quarter, "recovery": quarter, "recovery_at_most": 0.0}
+        phases = self.phases.model_copy(update=lengths)
+        return self.model_copy(update={"rate": rate, "phases": phases})
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.search is not None and set(self.faults) != {"none"}:
+            raise ValueError("a search has no faults; write faults: [none]")
+        if self.search is not None and self.search.rates[0] * self.window < PAGES * self.producers:
+            raise ValueError(f"search.rates is too low for an event of each of {PAGES} pages in every window; raise it")
         if self.phases.control < CONTROL_WINDOWS_LEAST * self.window:
             raise ValueError(
                 f"phases.control is shorter than {CONTROL_WINDOWS_LEAST} windows and gives no baseline: the "
                 f"recovery detector averages the rate over {RATE_WINDOWS} windows; lengthen phases.control"
             )
         for workload in map(named, self.workloads):
-            if self.rate * self.window * workload.rarest_share < PAGES:
+            if self.rate * self.window * workload.rarest_share < PAGES * self.producers:
                 rarest = workload.streams[-1].name
                 raise ValueError(
                     f"rate is too low for one {rarest} of each of {PAGES} pages in every window of {workload.kind}; "
@@ -167,6 +235,8 @@ def load(path: Path) -> CampaignPlan:
     if not isinstance(data, dict):
         raise PlanError(f"{path}: must contain a mapping with engines:, guarantees: and faults:.")
     plan = parse(data, str(path))
+    for axes in plan.combinations:
+        plan.on(axes)
     results = plan.results if "results" in plan.model_fields_set else Path(f"{path.stem}-results")
     return plan.model_copy(update={"results": Path(os.path.normpath(path.parent / results))})
 

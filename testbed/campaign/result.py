@@ -101,11 +101,26 @@ class RunResult(_Record):
     phases: tuple[PhaseMeasure, ...]
     read_back: ReadBack | None
     """None for the reference engine and the mutant, which have nothing to read back."""
+    axes: tuple[tuple[str, str], ...] = ()
+    """The values on the axes of the plan."""
+    phases_begin_us: int | None = None
+    """When the first result was seen, from which the phases of the plan run."""
+    offered_per_second: float | None = None
+    """What the load generator sent, in events per second."""
+    processor_seconds: dict[str, float] = {}
+    """Of the engine, the broker, the sidecar and the campaign, from the begin of the load until all is judged."""
+
+    @property
+    def processor_seconds_per_million(self) -> float | None:
+        """Processor seconds of the engine for a million events; None if they were not sampled."""
+        used = self.processor_seconds.get("engine")
+        return None if used is None or not self.sent else used * 1e6 / self.sent
 
 
 def result_of(
     run: Run, report: Report, *, started: str, seconds: float, sent: int, settled: bool,
-    read_back: ReadBack | None,
+    read_back: ReadBack | None, processor_seconds: Mapping[str, float] | None = None,
+    offered_per_second: float | None = None, phases_begin_us: int | None = None,
 ) -> RunResult:  # fmt: skip
     """The result of ``run`` from its sidecar's last ``report``. Raises ValueError unless that has exactly one fault."""
     cell, counts, ratios = run.cell, report["contributions"], report["reliability"]
@@ -120,7 +135,8 @@ def result_of(
         coverage_complete=report["coverage"]["complete"],
         cost=_cost(faults[0]),
         phases=_phases(report["phases"]),
-        read_back=read_back,
+        read_back=read_back, processor_seconds=dict(processor_seconds or {}),
+        offered_per_second=offered_per_second, phases_begin_us=phases_begin_us, axes=cell.axes,
     )  # fmt: skip
 
 
@@ -177,5 +193,5 @@ def read(folder: Path, run: Run) -> RunResult | None:
         found = RunResult.model_validate(content)
     except (FileNotFoundError, ValueError):
         return None
-    cell = Cell(found.engine, found.workload, found.guarantee, found.fault)
+    cell = Cell(found.engine, found.workload, found.guarantee, found.fault, found.axes)
     return found if (cell, found.repetition, found.seed) == (run.cell, run.repetition, run.seed) else None

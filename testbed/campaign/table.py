@@ -70,6 +70,12 @@ COLUMNS: Final = (
     Column("failure_cost_seconds", "failure cost", "seconds", _cost("failure_cost_seconds")),
     Column("downtime_seconds", "downtime", "seconds", _cost("downtime_seconds")),
     Column("recovery_seconds", "recovery time", "seconds", _cost("recovery_seconds")),
+    Column(
+        "processor_seconds_per_million",
+        "engine's processor time for a million events",
+        "seconds",
+        lambda found: found.processor_seconds_per_million,
+    ),
     *_per_phase("throughput", "throughput", "per_second", "throughput_per_second"),
     *_per_phase("latency_p50", "latency p50", "seconds", "latency_p50_seconds"),
     *_per_phase("latency_p99", "latency p99", "seconds", "latency_p99_seconds"),
@@ -194,11 +200,16 @@ def order_of_costs(rows: Sequence[Row]) -> list[tuple[str, list[str], list[str]]
     """The engines by failure cost, lowest first: in this campaign, and in PGVal. There is one entry for each (workload,
     guarantee, fault) for which at least two engines have a cost in both.
     """
-    groups: dict[tuple[str, str, str], list[tuple[str, float, int]]] = {}
+    groups: dict[tuple[str, ...], list[tuple[str, float, int]]] = {}
     for row in rows:
         here, there = row.measures["failure_cost_seconds"], row.pgval_failure_cost_seconds
         if here is not None and there is not None:
-            key = (row.cell.workload, row.cell.guarantee, row.cell.fault)
+            key = (
+                row.cell.workload,
+                row.cell.guarantee,
+                row.cell.fault,
+                *([row.cell.setting] if row.cell.axes else []),
+            )
             groups.setdefault(key, []).append((row.cell.engine, here.median, there))
     return [
         (

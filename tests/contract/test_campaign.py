@@ -15,13 +15,16 @@ import yaml
 from testbed.campaign import command, formats, journal
 from testbed.campaign.journal import CUT_OFF
 from testbed.campaign.matrix import Run
+from testbed.campaign.plan import CampaignPlan
 from testbed.campaign.result import RunResult
+from testbed.campaign.sampler import GROUP, Sample
 from testbed.checkout import ROOT, python_path
 from tests.unit.campaign_results import PLAN, fake
 from validator.cli.main import main
 
 CELLS = 2 * 2 * 2
 RUNS = 2 * CELLS
+CAPACITY = 3_210
 
 
 class FakeEnvironment:
@@ -31,6 +34,12 @@ class FakeEnvironment:
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.run = type(self).makes
+
+    def trial(self, run: Run, plan: CampaignPlan) -> tuple[RunResult, list[Sample]]:
+        """An engine that consumes `CAPACITY` events a second."""
+        beyond = max(0, plan.rate - CAPACITY)
+        samples = [Sample(s * 1_000_000, GROUP, lag_events=50 + beyond * s) for s in range(int(plan.phases.seconds))]
+        return fake(run, offered_per_second=float(plan.rate)), samples
 
     def __enter__(self) -> Self:
         return self
@@ -65,7 +74,7 @@ def run_names(plan: Path) -> set[str]:
 def test_a_dry_run_shows_the_matrix_and_writes_nothing(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["campaign", str(plan), "--dry-run"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith(f"{RUNS} runs, 0 done; about 39m 10s remaining (2m 27s per run")
+    assert said.startswith(f"{RUNS} runs, 0 done; about 60m 30s remaining (3m 47s per run")
     assert sum(line.endswith("repetitions 1, 2") for line in said.splitlines()) == CELLS
     assert not results(plan).exists()
 
@@ -77,6 +86,32 @@ def test_a_campaign_leaves_a_result_a_run_and_three_tables(plan: Path, capsys: p
     said = capsys.readouterr().out
     assert f"{RUNS} of {RUNS}: flink-sst-exactly_once-crash-2: pass, 0 duplicate, 0 missing, 0 incorrect" in said
     assert f"Complete: all {RUNS} runs are done." in said
+
+
+def test_a_search_finds_the_rate_says_how_long_it_takes_and_is_resumed(
+    plan: Path, stage: type[FakeEnvironment], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    searched = {**PLAN, "engines": ["flink"], "guarantees": ["exactly_once"], "faults": ["none"], "repetitions": 1}
+    plan.write_text(yaml.safe_dump({**searched, "search": {"rates": [500, 20_000]}}), encoding="utf-8")
+    assert main(["campaign", str(plan), "--dry-run"]) == 0
+    assert capsys.readouterr().out.startswith("1 search, at most 9 trials each; at most 43m 30s")
+    working, tried = stage.trial, []
+
+    def dies(self: FakeEnvironment, run: Run, plan: CampaignPlan) -> tuple[RunResult, list[Sample]]:
+        tried.append(run.rate)
+        if len(tried) == 4:
+            raise OSError("no space left")
+        return working(self, run, plan)
+
+    monkeypatch.setattr(stage, "trial", dies)
+    assert main(["campaign", str(plan)]) == 3
+    assert "no space left" in capsys.readouterr().err
+    assert main(["campaign", str(plan), "--resume"]) == 0
+    assert tried[3] == tried[4]
+    assert len(tried) == len(set(tried)) + 1 <= 10
+    line = (results(plan) / "search.md").read_text().splitlines()[-1]
+    sustained = int(line.split(" | ")[1].replace(",", ""))
+    assert 0.95 * CAPACITY <= sustained <= 1.05 * CAPACITY
 
 
 def test_names_and_errors_contain_no_control_characters(

@@ -103,6 +103,7 @@ def _cost(
     # A fault injected while this one lasts overlaps it. A fault injected later ends its recovery.
     later = [f.injected_us for k, f in enumerate(faults) if k != i and healed_us is not None]
     ends = min([_ceil(until_us), *(_ceil(t) for t in later if healed_us is not None and t >= healed_us)])
+    given = _fitted(results, control, given)
     mark, recovered = _recovery(results, control, (start, healed, ends), until_us, given)
     stop = ends
     if healed is not None:
@@ -123,6 +124,44 @@ def _cost(
     )
 
 
+class Burst(NamedTuple):
+    """The output per second with each burst divided among the silent seconds before it, until ``known``."""
+
+    values: dict[int, float]
+    known: int
+
+    def rate(self, a: int, b: int) -> float:
+        return sum(self.values.get(second, 0.0) for second in range(a, b)) / (b - a)
+
+
+def _gap(results: Sequence[Result], a: int, b: int) -> int:
+    seconds = sorted({r.at_us // S for r in _within(results, a, b) if r.contributions})
+    return max((y - x for x, y in pairwise(seconds)), default=1)
+
+
+def _divided(results: Sequence[Result], a: int, b: int, gap: int) -> Burst:
+    seconds = sorted({r.at_us // S for r in _within(results, a, b) if r.contributions})
+    values: dict[int, float] = {}
+    for before, second in pairwise([a - gap, *seconds]):
+        count = sum(r.contributions for r in _within(results, second, second + 1))
+        over = min(gap, second - before)
+        values |= {second - k: count / over for k in range(over)}
+    return Burst(values, max([a, b - gap + 1, *(second + 1 for second in seconds)]))
+
+
+def _fitted(results: Sequence[Result], control: tuple[int, int], given: Measures) -> Measures:
+    """With the shortest rate that stays in the band during the control phase, of which half of it can hold two."""
+    first = max(control[0], control[1] - given.control_most)
+    output = _divided(results, first, control[1], _gap(results, first, control[1]))
+    for over in range(given.moving_rate, (output.known - first) // 2 + 1):
+        base = [output.rate(s - over, s) for s in range(first + over, output.known + 1)]
+        mean = fmean(base)
+        if mean > 0 and all(abs(rate - mean) <= given.band_ratio * mean for rate in base):
+            stable = given.stable_for if over == given.moving_rate else max(over, given.stable_for)
+            return given._replace(moving_rate=over, stable_for=stable)
+    return given
+
+
 def _recovery(
     results: Sequence[Result],
     control: tuple[int, int],
@@ -131,24 +170,33 @@ def _recovery(
     given: Measures,
 ) -> tuple[int | None, bool | None]:
     """The first second from which all rates stay in the band until the fault is healed and for `stable_for`
-    afterwards."""
+    afterwards; if the rate left the band, the first second with output from there."""
     start, healed, ends = fault
     over = given.moving_rate
-    since = max(control[0], control[1] - given.control_most) + over - 1
-    base = [_rate(results, s - over + 1, s + 1) or 0.0 for s in range(since, control[1])]
+    first = max(control[0], control[1] - given.control_most)
+    gap = _gap(results, first, control[1])
+    calm = _divided(results, first, control[1], gap)
+    base = [calm.rate(s - over, s) for s in range(first + over, calm.known + 1)]
     if len(base) < 2 or not any(base) or pstdev(base) > given.band_ratio * fmean(base):
         return None, None
-    known = min(ends, until_us // S)
-    rates = [_rate(results, s - over + 1, s + 1) or 0.0 for s in range(start, known)]
-    inside = [abs(rate - fmean(base)) <= given.band_ratio * fmean(base) for rate in rates]
+    complete = min(ends, until_us // S)
+    output = _divided(results, first, complete, gap)
+    known = max(start, output.known)
+    inside = [
+        abs(output.rate(s - over + 1, s + 1) - fmean(base)) <= given.band_ratio * fmean(base)
+        for s in range(start, known)
+    ]
     for mark in range(start, known):
         held = known if healed is None else max(mark, healed) + given.stable_for
         is_long = held <= known and held - mark >= given.stable_for
         if is_long and all(inside[mark - start : held - start]):
-            return (mark, True) if healed is None or mark <= healed + given.give_up_after else (None, False)
+            if healed is not None and mark > healed + given.give_up_after:
+                return None, False
+            outputs = [r.at_us // S for r in _within(results, mark, complete) if r.contributions]
+            return (min(outputs, default=mark) if mark > start else mark), True
     if healed is None:
         return None, None
-    last = max(healed + given.give_up_after + given.stable_for, start + over)
+    last = max(healed + given.give_up_after + given.stable_for + gap - 1, start + over)
     is_over = until_us // S >= last or (ends < _ceil(until_us) and until_us // S >= ends)
     return None, False if is_over else None
 

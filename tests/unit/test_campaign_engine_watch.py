@@ -101,11 +101,13 @@ def test_a_worker_that_dies_in_the_control_phase_fails_its_run_with_the_reason_i
     engine: Sleepers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All but the engine's processes and the load's is left out."""
-    lives: Any = SimpleNamespace(is_running=True, name="sidecar", kill=lambda: None)
+    lives: Any = SimpleNamespace(is_running=True, name="sidecar", kill=lambda: None, pid=None)
     broker: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1", process=lives, create_topics=lambda _: None)
-    monkeypatch.setattr(one_run, "DemoSidecar", lambda _: SimpleNamespace(process=lives, report=dict))
+    monkeypatch.setattr(
+        one_run, "DemoSidecar", lambda _: SimpleNamespace(process=lives, report=lambda: {"results": {"read": 1}})
+    )
     monkeypatch.setattr(one_run, "ReferenceEngine", lambda *_, **__: engine)
-    monkeypatch.setattr(one_run, "streamproof", lambda *_: ["sleep", "600"])
+    monkeypatch.setattr(one_run, "load_until_stopped", lambda *_: ["sleep", "600"])
     campaign = plan(engines=["reference"], guarantees=["exactly_once"], faults=["crash"], repetitions=1,
                     phases={"warm_up": "1s", "control": "10m"})  # fmt: skip
 

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from testbed.campaign.matrix import matrix, only, runs
 from testbed.campaign.plan import PlanError, load
 from testbed.engines.spark import SparkEngine
-from tests.unit.campaign_results import plan
+from tests.unit.campaign_results import PLAN, plan
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,6 +59,9 @@ def test_the_shipped_plans_are_valid() -> None:
     assert plans["pgval"].repetitions == 3
     assert len(runs(matrix(plans["crash"]).cells, plans["crash"])) == 4
     assert matrix(plans["quick"]).cells
+    published = {"pgval", "ospbench", "streambench", "vogel", "shufflebench", "lopez", "qian"}
+    assert {name for name, one in plans.items() if one.repeats} == published
+    assert all(matrix(plans[name]).cells for name in published)
 
 
 def test_cells_that_an_engine_cannot_run_are_left_out_with_the_reason() -> None:
@@ -106,6 +110,40 @@ def test_a_plan_waits_longer_than_its_faults_hold_results_back(tmp_path: Path) -
         load(path)
     path.write_text(head + "faults: [none]\n", encoding="utf-8")
     assert load(path).missing_after == 20
+
+
+def test_axes_make_a_cell_for_each_combination() -> None:
+    wanted = plan(engines=["flink"], guarantees=["exactly_once"], axes={"rate": [600, 1200], "window": ["1s", "2s"]})
+    found = matrix(wanted).cells
+    assert len(found) == 2 * 4
+    assert found[0].name == "flink-sst-exactly_once-none-rate600-window1s"
+    assert [(on.rate, on.window) for on in (wanted.on(cell.axes) for cell in found[:4])] == [
+        (600, 1.0), (600, 2.0), (1200, 1.0), (1200, 2.0),
+    ]  # fmt: skip
+    everything = runs(found, wanted)
+    assert len({run.name for run in everything}) == len(everything)
+    assert {run.cell.setting for run in only(everything, ["rate=600"])} == {
+        "rate 600, window 1s",
+        "rate 600, window 2s",
+    }
+
+
+@pytest.mark.parametrize(
+    ("axes", "sentence"),
+    [
+        ({"rate": [600, 3]}, r"axes \(rate 3\): rate: "),
+        ({"window": ["1s", "5s"]}, r"axes \(window 5s\): phases.control is shorter than 10 windows"),
+        ({"colour": ["red"]}, "axes.colour"),
+        ({"rate": []}, "axes.rate"),
+    ],
+)
+def test_an_axis_with_a_value_that_cannot_be_used_is_refused(
+    tmp_path: Path, axes: dict[str, Any], sentence: str
+) -> None:
+    path = tmp_path / "wide.yaml"
+    path.write_text(yaml.safe_dump({**PLAN, "axes": axes}), encoding="utf-8")
+    with pytest.raises(PlanError, match=sentence):
+        load(path)
 
 
 def test_every_cell_runs_once_before_any_is_repeated() -> None:

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+import generator.config
+from generator.sections import BurstRate
 from testbed.campaign import one_run
 from testbed.campaign.matrix import Cell, Run
-from testbed.campaign.one_run import OneRun
+from testbed.campaign.one_run import OneRun, is_measured
 from testbed.engines.base import ReferenceEngine
 from testbed.engines.effective import Effective
 from testbed.engines.flink import FlinkEngine
@@ -68,3 +70,39 @@ def test_the_reference_engine_has_no_effective_settings(tmp_path: Path, monkeypa
     assert sidecars_config(run, monkeypatch).engine.effective is None
     settings = EngineSettings(bootstrap_servers="127.0.0.1:1", inputs=("click",), group="g")
     assert run._read_back(ReferenceEngine(settings, tmp_path / "engine")) is None
+
+
+@pytest.mark.parametrize(
+    ("fault", "ends"),
+    [
+        (None, False),
+        ({"healed": None, "recovered": True}, False),
+        ({"healed": "now", "recovered": None, "absent_because": ["not recovered yet: 3 s"]}, False),
+        ({"healed": "now", "recovered": None, "absent_because": ["recovery unknown: no steady rate"]}, True),
+        ({"healed": "now", "recovered": True}, True),
+        ({"healed": "now", "recovered": False}, True),
+    ],
+)
+def test_the_load_lasts_until_the_recovery_is_decided(fault: dict[str, Any] | None, *, ends: bool) -> None:
+    report: Any = {"faults": [] if fault is None else [{"absent_because": [], **fault}]}
+    assert is_measured(report) is ends
+    assert not is_measured(None)
+
+
+def test_partitions_producers_and_bursts_of_a_plan_reach_topics_and_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1", process=None)
+    bursts = {"times": 3, "every": "10s", "lasts": "2s"}
+    changed = plan(partitions=4, producers=2, bursts=bursts, engines=["reference"], parallelism=2)
+    run = OneRun(Run(Cell("reference", "sst", "exactly_once", "none"), 1, 7), changed, broker, tmp_path, Stop(), print)
+    assert run._partitions == {
+        f"{run._run.name}-{name}": count for name, count in (("click", 4), ("output", 4), ("late", 1), ("faults", 1))
+    }
+    monkeypatch.setattr(one_run, "OwnedProcess", lambda *_, **__: SimpleNamespace(kill=lambda: None))
+    with ExitStack() as stack:
+        run._start_load(stack)
+    config = generator.config.load(tmp_path / "load.yaml")
+    assert (config.producers, config.events_per_window) == (2, 3000 // 6 // 2)
+    assert isinstance(config.rate, BurstRate)
+    assert (config.rate.events_per_second, config.rate.burst_events_per_second) == (3000, 9000)

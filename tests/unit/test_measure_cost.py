@@ -135,11 +135,17 @@ def test_a_fault_without_a_published_injection_has_no_cost() -> None:
     assert replace(found, absent_because=()) == FaultCost()
 
 
-def test_bursts_have_no_rate_to_recover_and_no_downtime() -> None:
-    bursts = [second(at, contributions=6_000) for at in range(0, 400, 60)]
+def test_bursts_without_a_period_have_no_rate_to_recover() -> None:
+    bursts = [second(at, contributions=6_000) for at in (0, 40, 50, 120, 130, 170, 230, 300, 390)]
     found = cost(bursts, fault("kill", 190, 200), until=400)
     assert (found.recovered, found.recovery_seconds) == (None, None)
     assert any("no steady rate" in reason for reason in found.absent_because)
+
+
+def test_bursts_have_a_rate_over_their_period_and_no_downtime() -> None:
+    bursts = [second(at, contributions=6_000) for at in range(0, 400, 60)]
+    found = cost(bursts, fault("kill", 190, 200), until=400)
+    assert (found.recovered, found.recovery_seconds) == (True, 0.0)
     assert found.downtime_seconds == 0.0
     assert found.throughput_penalty_ratio is None, "ten seconds may hold a burst or none by chance"
     late = [output for output in bursts if output.start_s != BEGIN + 240] + [second(250)]

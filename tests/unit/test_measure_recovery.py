@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from random import Random
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from validator.measure.recovery import Band, Detector, band_of, moving_rates, recovered_at
+from validator.measure.recovery import Band, Detector, band_of, fitted, moving_rates, recovered_at, spread, usual_gap
 
 pytestmark = pytest.mark.unit
 
@@ -82,3 +85,97 @@ def by_definition(rates: list[float], healed: int | None, stable: int) -> int | 
 )
 def test_recovery_agrees_with_its_definition(rates: list[float], healed: int | None, stable: int) -> None:
     assert recovered_at(rates, BAND, healed=healed, stable_seconds=stable) == by_definition(rates, healed, stable)
+
+
+def test_a_burst_counts_as_output_of_the_silent_seconds_before_it() -> None:
+    counts = [0, 30, 0, 0, 30, 0, 0, 0, 0, 0, 60, 0]
+    assert usual_gap(counts[:5]) == 3
+    # After a silence that is longer than usual, the burst is divided among the usual gap. The last second is not known.
+    assert spread(counts, 3) == [10, 10, 10, 10, 10, 0, 0, 0, 20, 20, 20]
+    assert spread([5, 7, 0], usual_gap([5, 7])) == [5, 7, 0]
+    assert (spread([], 1), spread([0, 0], 1), usual_gap([0, 9])) == ([], [0, 0], 1)
+
+
+RATE = 100
+DETECTOR = Detector(moving_seconds=5, stable_seconds=10)
+
+
+def engine_output(
+    period: int, seconds: int, down: range, capacity: list[int], jitter: Callable[[], int] = lambda: 0
+) -> tuple[list[int], int | None]:
+    """The output per second of an engine that closes windows, or commits, after ``period`` seconds, or later.
+
+    It writes nothing in ``down``, and at most ``capacity`` contributions in any other second. Also returns the first
+    second after ``down`` in which its backlog is empty.
+    """
+    queue, counts, drained, due, arrived = 0, [], None, 0, RATE * (period - 1)
+    for at in range(seconds):
+        arrived += RATE
+        if at >= due:
+            queue, arrived, due = queue + arrived, 0, at + period + jitter()
+        counts.append(0 if at in down else min(queue, capacity[at]))
+        queue -= counts[-1]
+        if at >= down.stop and queue == 0 and drained is None:
+            drained = at
+    return counts, drained
+
+
+def recovery_of(counts: list[int], down: range) -> tuple[int | None, int]:
+    """(second of the recovery from ``down``, seconds of the moving rate), as `validator.measure.cost` computes it."""
+    gap = usual_gap(counts[: down.start])
+    found = fitted(spread(counts[: down.start], gap), DETECTOR)
+    assert found is not None
+    fit, band = found
+    rates = moving_rates(spread(counts, gap)[down.start - fit.moving_seconds + 1 :], fit.moving_seconds)
+    mark = recovered_at(rates, band, healed=len(down), stable_seconds=fit.stable_seconds)
+    if mark is None or not band.is_steady:
+        return None, fit.moving_seconds
+    return next(s for s in range(down.start + mark, len(counts)) if counts[s]), fit.moving_seconds
+
+
+@given(
+    period=st.integers(1, 30),
+    lasts=st.integers(1, 4),
+    offset=st.integers(0, 29),
+    speed=st.sampled_from([1.5, 2, 5, 50]),
+)
+@settings(deadline=None)
+def test_an_output_in_bursts_recovers_a_moving_rate_and_a_period_after_its_backlog_at_the_latest(
+    period: int, lasts: int, offset: int, speed: float
+) -> None:
+    start = 4 * max(period, 5) + offset
+    # Shorter outages of a burst may be invisible: no window is late.
+    down = range(start, start + lasts * max(2 * period, 10))
+    seconds = down.stop + 12 * len(down) + 6 * max(period, 10)
+    works = [int(RATE * speed)] * seconds
+    counts, drained = engine_output(period, seconds, down, works)
+    mark, over = recovery_of(counts, down)
+    assert over <= max(period, 8)
+    assert mark is not None
+    assert drained is not None
+    assert down.stop <= mark
+    # The backlog ends between two windows. The output is as usual from the next one, and the moving rate after it.
+    usual = drained + -drained % period
+    assert drained - over < mark <= usual + over + period
+    halved = [*works[: down.stop], *([RATE // 2] * (seconds - down.stop))]
+    assert recovery_of(engine_output(period, seconds, down, halved)[0], down)[0] is None
+    assert recovery_of(engine_output(period, seconds, range(start, seconds), works)[0], down)[0] is None
+
+
+@given(period=st.integers(1, 6), seed=st.integers(0, 2**32))
+@settings(deadline=None)
+def test_batches_of_uneven_length_recover_after_the_outage_or_not_at_all(period: int, seed: int) -> None:
+    draw = Random(seed)
+    down, seconds = range(60, 90), 400
+
+    def jitter() -> int:
+        return draw.randint(0, period // 3)
+
+    counts, drained = engine_output(period, seconds, down, [3 * RATE] * seconds, jitter)
+    mark, over = recovery_of(counts, down)
+    assert mark is not None
+    assert drained is not None
+    assert down.stop <= mark
+    assert drained - over - period <= mark
+    stopped, _ = engine_output(period, seconds, range(60, seconds), [3 * RATE] * seconds, jitter)
+    assert recovery_of(stopped, down)[0] is None

@@ -169,7 +169,7 @@ class Measures(WithDurations):
     control_most_us: PositiveDuration = 180_000_000
     """Longest baseline of the recovery detector: the newest part of the control phase."""
     moving_rate_us: PositiveDuration = 5_000_000
-    """Window of the moving average for the output rate."""
+    """Window of the moving average for the output rate; longer if the output comes in bursts."""
     band_ratio: float = Field(default=0.15, gt=0, lt=1)
     """A rate is in the band if it differs from the mean of the control phase by at most this fraction of it."""
     stable_for_us: PositiveDuration = 40_000_000

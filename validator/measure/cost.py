@@ -7,13 +7,13 @@ A measure that cannot be computed is None, with the reason as a sentence.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
 from validator.measure.output import SECOND_US, Output, Spread, coarser, second_after
 from validator.measure.phases import healed_us, injected, phases
-from validator.measure.recovery import Detector, band_of, moving_rates, recovered_at
+from validator.measure.recovery import Band, Detector, fitted, moving_rates, recovered_at, spread, usual_gap
 from validator.measure.series import Series
 from validator.model.snapshot import FaultWindow
 
@@ -95,11 +95,16 @@ def cost_of(
     ]
     next_s = min((second_after(instant) for instant in later if instant is not None), default=None)
     last_s = None if healed_s is None else healed_s + rules.give_up_seconds
+    control = _control(window, faults, series, rules, recovered_us)
+    found = None if control is None else _baseline(*control, series, rules)
+    if found is not None:
+        rules = replace(rules, detector=found.detector)
     # A fault that recovers at once is still measured over one window of the moving average.
     least_s = start_s + rules.detector.moving_seconds
-    over_s = None if last_s is None else max(last_s + rules.detector.stable_seconds, least_s)
+    # The newest silent seconds can still belong to the next burst.
+    silent_s = 0 if found is None else found.gap - 1
+    over_s = None if last_s is None else max(last_s + rules.detector.stable_seconds + silent_s, least_s)
     is_final = _is_past(until_s, over_s, next_s)
-    control = _control(window, faults, series, rules, recovered_us)
     if control is None:
         least = rules.control_seconds_least
         return FaultCost(
@@ -109,7 +114,7 @@ def cost_of(
     end_s = known_s if next_s is None else min(next_s, known_s)
     extent = _Extent(*control, start_s, healed_s, end_s, last_s, until_us)
     reasons: list[str] = []
-    mark_s, recovered = _recovery(extent, series, rules, reasons, is_final=is_final, next_s=next_s)
+    mark_s, recovered = _recovery(extent, series, rules, found, reasons, is_final=is_final, next_s=next_s)
     reached_us = None if mark_s is None else max(mark_s * SECOND_US, window.injected_us)
     over = max(mark_s, healed_s) if mark_s is not None and healed_s is not None else last_s
     measured_s = end_s if over is None else min(end_s, max(over, least_s))
@@ -174,34 +179,72 @@ def _control(
     return None
 
 
+@dataclass(frozen=True)
+class _Baseline:
+    """The output of the control phase from ``begin_s``: its usual gap in seconds, the detector that fits, the band."""
+
+    begin_s: int
+    gap: int
+    detector: Detector
+    band: Band
+
+
+def _baseline(control_s: int, control_end_s: int, series: Series, rules: CostRules) -> _Baseline | None:
+    """Return the baseline of a control phase; None if it cannot be computed."""
+    begin_s = _baseline_from(control_s, control_end_s, series, rules)
+    if begin_s > control_end_s - rules.control_seconds_least:
+        return None
+    counts = series.contributions(begin_s, control_end_s)
+    gap = usual_gap(counts)
+    found = fitted(spread(counts, gap), rules.detector)
+    return None if found is None else _Baseline(begin_s, gap, *found)
+
+
+def _baseline_from(control_s: int, control_end_s: int, series: Series, rules: CostRules) -> int:
+    return max(control_s, control_end_s - rules.control_seconds_most, series.fine_from_s)
+
+
 def _recovery(
-    extent: _Extent, series: Series, rules: CostRules, reasons: list[str], *, is_final: bool, next_s: int | None
+    extent: _Extent,
+    series: Series,
+    rules: CostRules,
+    baseline: _Baseline | None,
+    reasons: list[str],
+    *,
+    is_final: bool,
+    next_s: int | None,
 ) -> tuple[int | None, bool | None]:
     """Return (second from which the output was back in the band, whether it recovered)."""
     detector = rules.detector
-    begin_s = max(extent.control_s, extent.control_end_s - rules.control_seconds_most, series.fine_from_s)
+    begin_s = _baseline_from(extent.control_s, extent.control_end_s, series, rules)
     first_s = extent.start_s - detector.moving_seconds + 1
     if begin_s > extent.control_end_s - rules.control_seconds_least or first_s < series.fine_from_s:
         reasons.append("recovery unknown: the per-second output counts around the fault are no longer kept")
         return None, None
-    band = band_of(series.contributions(begin_s, extent.control_end_s), detector)
-    if band is None:
+    if baseline is None:
         reasons.append(f"recovery unknown: the control phase must exceed moving_rate ({detector.moving_seconds} s)")
         return None, None
+    band = baseline.band
     if not band.is_steady:
         reasons.append(
-            f"recovery unknown: the output of the control phase has no steady rate (mean {band.mean:.4g} contributions "
-            f"a second, standard deviation {band.deviation:.4g}, over {detector.moving_seconds} s)"
+            f"recovery unknown: the output of the control phase has no steady rate, not even over half of its length "
+            f"(mean {band.mean:.4g} contributions a second, standard deviation {band.deviation:.4g}, over "
+            f"{detector.moving_seconds} s)"
         )
         return None, None
     # An incomplete second would look like a drop.
     complete_s = min(extent.end_s, extent.until_us // SECOND_US)
-    rates = moving_rates(series.contributions(first_s, complete_s), detector.moving_seconds)
+    counts = series.contributions(baseline.begin_s, complete_s)
+    output = spread(counts, baseline.gap)[first_s - baseline.begin_s :]
+    rates = moving_rates(output, detector.moving_seconds)
     healed = None if extent.healed_s is None else extent.healed_s - extent.start_s
     latest = None if extent.last_s is None else extent.last_s - extent.start_s
     mark = recovered_at(rates, band, healed=healed, stable_seconds=detector.stable_seconds, latest=latest)
     if mark is not None:
-        return extent.start_s + mark, True
+        back_s = extent.start_s + mark
+        # A burst counts from the silent seconds before it, but the output is back with the burst.
+        shown_s = (s for s in range(back_s, complete_s) if counts[s - baseline.begin_s])
+        return next(shown_s, back_s) if mark else back_s, True
     if not is_final:
         reasons.append(f"not recovered yet: the rate has not stayed in the band for {detector.stable_seconds} s")
         return None, None

@@ -1,0 +1,159 @@
+"""The search for the highest rate that an engine sustains: bisection over trials, each judged by declared criteria.
+
+Criteria (Henning and Hasselbring's Theodolite: slope of the lag; PGVal: latency that does not grow): over a trial, the
+lag of the engine's consumer group and the median latency must not grow, and everything must be settled after it. Both
+slopes are shares of the load: a lag that grows by 0.1 events for each event sent, or a latency that grows by 0.1 s each
+second, means that a tenth of the load is too much.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import linear_regression
+from typing import Annotated, Final, Self
+
+from pydantic import Field, model_validator
+
+from faults.section import Seconds, Section
+from validator.publish.atomic import replace_file
+
+OFFERED_LEAST: Final = 0.95
+"""Share of a trial's rate that the load generator must reach. Otherwise it is the generator that is too slow."""
+_POINTS_LEAST: Final = 2
+
+
+class Search(Section):
+    """The rates between which the search looks, and when a rate is sustained."""
+
+    rates: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
+    """Lowest and highest rate, in events per second."""
+    within: Annotated[float, Field(gt=0, le=1)] = 0.05
+    """The search ends when the rate that failed is at most this share above the one that was sustained."""
+    trial: Annotated[Seconds, Field(ge=10)] = 60.0
+    """Load of one trial, after the warm-up."""
+    slope_most: Annotated[float, Field(gt=0, lt=1)] = 0.02
+    """Highest slope of lag and latency of a rate that is sustained, as a share of the load."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.rates[0] >= self.rates[1]:
+            raise ValueError("rates: the first rate must be below the second")
+        return self
+
+    @property
+    def trials_most(self) -> int:
+        """Most trials of one search: both ends, and the bisections between them."""
+        low, high = self.rates
+        return 2 + max(0, math.ceil(math.log2(math.log(high / low) / math.log(1 + self.within))))
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What was seen of one trial. Series are (second, value), after the warm-up and while the load lasts."""
+
+    offered_per_second: float
+    lag_events: Sequence[tuple[float, float]]
+    latency_seconds: Sequence[tuple[float, float]]
+    settled: bool
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A rate that was tried. A slope is None if it was not measured."""
+
+    rate: int
+    sustained: bool
+    because: str
+    lag_slope: float | None = None
+    latency_slope: float | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """The end of a search: the highest rate that was sustained, and the lowest that was not; None: there is none."""
+
+    sustained: int | None
+    failed: int | None
+    trials: tuple[Trial, ...]
+
+
+def judged(rate: int, seen: Observed, rules: Search) -> Trial:
+    """Whether a rate was sustained, and why not."""
+    lag, latency = _slope(seen.lag_events), _slope(seen.latency_seconds)
+    lag = None if lag is None else lag / rate
+    why: list[str] = []
+    if seen.offered_per_second < OFFERED_LEAST * rate:
+        why.append(f"the load generator sent only {seen.offered_per_second:.0f} events a second")
+    if not seen.settled:
+        why.append("not everything was judged in time")
+    if lag is None and latency is None:
+        why.append("neither lag nor latency was measured")
+    why += [
+        f"{name} grew by {slope:.3f} of the load"
+        for name, slope in (("the lag", lag), ("the latency", latency))
+        if slope is not None and slope > rules.slope_most
+    ]
+    return Trial(rate, not why, "; ".join(why) or "sustained", _rounded(lag), _rounded(latency))
+
+
+def _slope(points: Sequence[tuple[float, float]]) -> float | None:
+    if len(points) < _POINTS_LEAST:
+        return None
+    return linear_regression([at for at, _ in points], [value for _, value in points]).slope
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def search(rules: Search, attempt: Callable[[int], Trial]) -> Found:
+    """Return the highest sustained rate. ``attempt`` tries a rate; it is called at most ``rules.trials_most`` times."""
+    low, high = rules.rates
+    trials = [attempt(low)]
+    if not trials[0].sustained:
+        return Found(None, low, tuple(trials))
+    trials.append(attempt(high))
+    if trials[1].sustained:
+        return Found(high, None, tuple(trials))
+    while high > low * (1 + rules.within) and high - low > 1:
+        middle = min(max(round(math.sqrt(low * high)), low + 1), high - 1)
+        trials.append(attempt(middle))
+        low, high = (middle, high) if trials[-1].sustained else (low, middle)
+    return Found(low, high, tuple(trials))
+
+
+def path_of(folder: Path, run: str) -> Path:
+    """Path of the trials of a search."""
+    return folder / "search" / f"{run}.json"
+
+
+def write(folder: Path, run: str, trials: Sequence[Trial]) -> None:
+    """Keep the trials of a search, so that it can be resumed. Raises OSError."""
+    path = path_of(folder, run)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, json.dumps([asdict(trial) for trial in trials], indent=1) + "\n")
+
+
+def read(folder: Path, run: str) -> list[Trial]:
+    """The trials so far; none if there is no file."""
+    try:
+        return [Trial(**trial) for trial in json.loads(path_of(folder, run).read_bytes())]
+    except (FileNotFoundError, ValueError, TypeError):
+        return []
+
+
+def markdown(found: Sequence[tuple[str, Found | None]]) -> str:
+    """The results of all searches, as Markdown. None: the search has not ended."""
+    lines = ["| run | sustained (events/s) | not sustained (events/s) | trials | why not |", "|---|---|---|---|---|"]
+    for run, end in found:
+        if end is None:
+            lines.append(f"| {run} | – | – | – | not done |")
+            continue
+        failed = next((trial.because for trial in end.trials if trial.rate == end.failed), "–")
+        rates = ["–" if rate is None else f"{rate:,}" for rate in (end.sustained, end.failed)]
+        lines.append(f"| {run} | {rates[0]} | {rates[1]} | {len(end.trials)} | {failed} |")
+    return "\n".join(lines) + "\n"
