@@ -97,7 +97,8 @@ def test_partitions_producers_and_bursts_of_a_plan_reach_topics_and_load(
     changed = plan(partitions=4, producers=2, bursts=bursts, engines=["reference"], parallelism=2)
     run = OneRun(Run(Cell("reference", "sst", "exactly_once", "none"), 1, 7), changed, broker, tmp_path, Stop(), print)
     assert run._partitions == {
-        f"{run._run.name}-{name}": count for name, count in (("click", 4), ("output", 4), ("late", 1), ("faults", 1))
+        f"{run._run.name}-{name}": count
+        for name, count in (("click", 4), ("output", 4), ("lateOutput", 1), ("faults", 1))
     }
     monkeypatch.setattr(one_run, "OwnedProcess", lambda *_, **__: SimpleNamespace(kill=lambda: None))
     with ExitStack() as stack:
