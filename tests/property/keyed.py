@@ -30,7 +30,7 @@ from tests.property.history import (
 from tests.property.running import LONG_AGO, NO_WINDOW, Said, ids_of, running_case
 from tests.property.spark_histories import Case, Referee
 from tests.property.strategies import EVERYTHING, Allowed
-from tests.property.valued import ALL, ValuedCase, ValuedReferee, valued
+from tests.property.valued import ALL, UncountedReferee, ValuedCase, ValuedReferee, each_claiming, valued
 from validator.oracles.running_aggregate import RunningAggregate
 from validator.oracles.seam import Reads
 
@@ -209,12 +209,16 @@ def keyed_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = E
     return KeyedCase(named.seed, causal, anonymous)
 
 
-def _histories(seed: int, *, causal: bool, steps_most: int, allowed: Allowed) -> tuple[Case, History]:
+def _histories(
+    seed: int, *, causal: bool, steps_most: int, allowed: Allowed, is_counted: bool = True
+) -> tuple[Case, History]:
     """The case of a seed, with the ids of its events, and its history without them."""
     for other in count(seed, ANOTHER):
         found = running_case(other, causal=causal, steps_most=steps_most, cumulative=True, allowed=allowed)
         if found.history.timing.duplicates == "count":
             break
+    if not is_counted:
+        found = replace(found, history=each_claiming(found.history))
     steps = tuple(replace(step, records=tuple(map(_anonymous, step.records))) for step in found.history.steps)
     return found, replace(found.history, steps=steps)
 
@@ -239,6 +243,14 @@ class KeyedValuesReferee(ValuedReferee, KeyReferee):
         return is_whole and super().is_wrong(cell)
 
 
+class KeyedUncountedReferee(UncountedReferee, KeyedValuesReferee):
+    """The reference for results that do not state how many events they used."""
+
+    def is_wrong(self, cell: Cell) -> bool:
+        """As in `KeyedValuesReferee`, if no answer can have been in a gap."""
+        return not self.clock.answer_gaps() and super().is_wrong(cell)
+
+
 @dataclass(frozen=True)
 class KeyedValuesCase(ValuedCase):
     """As `KeyedCase`, with aggregates of a field."""
@@ -252,14 +264,15 @@ class KeyedValuesCase(ValuedCase):
     @property
     def referee(self) -> type[Referee]:
         """A reference that knows the amounts."""
-        amounts = {"amounts": dict(self.values), "aggregates": dict(self.aggregates)}
-        return type("OfKeys", (KeyedValuesReferee,), amounts)
+        base = KeyedValuesReferee if self.oracle.stated.count_name else KeyedUncountedReferee
+        return type("OfKeys", (base,), {"amounts": dict(self.values), "aggregates": dict(self.aggregates)})
 
 
 def keyed_values_case(
     seed: int, *, causal: bool, steps_most: int, aggregates: Mapping[str, str] = ALL, allowed: Allowed = EVERYTHING
 ) -> KeyedValuesCase:
     """The case that ``seed`` generates, as `keyed_case`."""
-    named, anonymous = _histories(seed, causal=causal, steps_most=steps_most, allowed=allowed)
+    is_counted = "count" in aggregates.values()
+    named, anonymous = _histories(seed, causal=causal, steps_most=steps_most, allowed=allowed, is_counted=is_counted)
     made = valued(named, KeyedCase(named.seed, causal, anonymous), aggregates)
     return KeyedValuesCase(made.seed, causal, anonymous, made.aggregates, made.values)

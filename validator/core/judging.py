@@ -397,7 +397,7 @@ class Judging:
             close(self.cells.some(part), clock)
             self._close_by_watermark(self.cells.some(part), clock)
             if self.rules.oracle.by_key:
-                clauses = key_verdicts.compare(self.cells.some(part))
+                clauses = key_verdicts.compare(self.cells.some(part), clock)
                 self.evidence |= {(int(part[at]), "wrong_value"): (clause,) for at, clause in clauses.items()}
             judged = judge(self.cells.some(part), clock, self.rules)
             asks = judged.wants_expansion | judged.wants_evidence

@@ -55,7 +55,6 @@ class RunningAggregate(Oracle):
     cell_noun: ClassVar[str] = "time"
     noun: ClassVar[str] = "running aggregate of its key"
     judges_values: ClassVar[bool] = True
-    must_count: ClassVar[bool] = True
     accepts_cumulative: ClassVar[bool] = True
     ends_are_known: ClassVar[bool] = False
     result_time: ClassVar[Literal["window_start", "event_time"] | None] = None

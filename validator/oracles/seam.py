@@ -118,8 +118,6 @@ class Oracle(Frozen):
     `inputs[].duplicates: collapse` states this."""
     judges_values: ClassVar[bool] = False
     """Whether results may have evidence `values`."""
-    must_count: ClassVar[bool] = False
-    """Whether results with values must state the number of their events, without which too little can be proven."""
     accepts_cumulative: ClassVar[bool] = False
     """Whether the newest result of a cell may replace the earlier ones (emission `cumulative`)."""
     asks_lateness: ClassVar[bool] = False
@@ -298,9 +296,6 @@ class Oracle(Frozen):
     def check(self, declared: Declared) -> None:
         """Raise PydanticCustomError for settings that this oracle cannot judge."""
         self.check_times(declared.outputs)
-        if self.must_count and self.values and self.stated.count_name is None:
-            problem = f"results of {self.kind} need the number of their events"
-            raise broken_rule_at("oracle.values", problem, "add count, such as {events: count}")
         self.check_evidence(declared)
         self.check_condition(declared)
         self.check_words(declared)

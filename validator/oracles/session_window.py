@@ -47,7 +47,6 @@ class SessionWindow(Oracle):
     asks_lateness: ClassVar[bool] = True
     ends_are_known: ClassVar[bool] = False
     judges_values: ClassVar[bool] = True
-    must_count: ClassVar[bool] = True
 
     @classmethod
     def of(cls, gap_us: int) -> Self:
@@ -129,8 +128,11 @@ class SessionWindow(Oracle):
         return instant_us - slack_us
 
     def check(self, declared: Declared) -> None:
-        """Also refuse late policy `drop`."""
+        """Also refuse late policy `drop`, and values without the number of events."""
         super().check(declared)
+        if self.values and self.stated.count_name is None:
+            problem = "sessions need the number of their events"
+            raise broken_rule_at("oracle.values", problem, "add count, such as {events: count}")
         if declared.drops_late:
             raise broken_rule_at("timing.late_policy", DROP_IN_SESSIONS.problem, "write report")
 

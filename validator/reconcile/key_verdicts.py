@@ -13,13 +13,18 @@ from validator.reconcile.cells import EXPANSION_FIELDS, STALE, Columns
 from validator.reconcile.key_values import wrong_values
 
 
-def compare(cells: Columns) -> dict[int, str]:
+def compare(cells: Columns, clock: Clock) -> dict[int, str]:
     """Write the classes of the events and of the newest result of each of ``cells``, as a comparison of ids does.
 
     Returns the cells of which a value is wrong, with what is wrong.
     """
+    states_count = cells.oracle.stated.count_name is not None
     expected, late, rejected = (cells[f"{name}_count"] for name in ("expected", "late", "rejected"))
     results, stated = cells["results"], cells["processed_count"]
+    if not states_count:
+        # SEMANTICS 2.29: such a result stands for all events that the engine has read and that are not set aside.
+        left = np.maximum(expected - cells["unread"] - late - rejected, 0)
+        stated = np.where((results > 0) & (stated > 0), np.where(expected > 0, left, 1), 0)
     processed = np.minimum(expected, stated)
     aside = {"late": np.minimum(expected - processed, late)}
     aside["rejected"] = np.minimum(expected - processed - aside["late"], rejected)
@@ -32,6 +37,8 @@ def compare(cells: Columns) -> dict[int, str]:
     judged = (
         known & (results > 0) & (outstanding == 0) & (surplus == 0) & (late + rejected == 0) & (cells["unread"] == 0)
     )
+    if not states_count and may_be_unread(clock):
+        judged[:] = False
     tolerances = dict(cells.oracle.reads.tolerances)
     clauses = wrong_values(cells, judged, cells.oracle.stated, tolerances) if cells.oracle.stated.stated else {}
     wrong = np.where(judged | (surplus > 0), 0, STALE)
