@@ -140,6 +140,20 @@ def test_memory_of_events_that_wait_is_bounded(tmp_path: Path) -> None:
     assert len(waiting) < 5
 
 
+def test_an_older_sum_written_again_is_not_wrong_at_once(tmp_path: Path) -> None:
+    """SEMANTICS 3.12: an engine that restores a checkpoint. No number of events shows that the sum is an older one."""
+    sums = ORACLE.model_copy(update={"values": {"total": "sum(amount)"}}).reading(ORACLE.reads)
+    run = InMemory(tmp_path, replace(RULES, oracle=sums))
+    at = START_US
+    right = {"expected": 2, "processed": 2, "correct": 1}
+    run.step(at, events(1, at, ("k", 5), ("k", 6)), results(1, at, ("k", 2, 11)))
+    assert run.step(at + 10) == right
+    assert run.step(at + 20, results(2, at + 20, ("k", 1, 5))) == right
+    assert run.step(at + 21, results(3, at + 21, ("k", 2, 11))) == right
+    assert run.step(at + 30, results(4, at + 30, ("k", 1, 5))) == right
+    assert run.step(at + 32) == {"expected": 2, "processed": 2, "wrong_value": 1}
+
+
 def test_losses_are_found_once_a_group_that_went_back_is_there_again(tmp_path: Path) -> None:
     run = InMemory(tmp_path, replace(RULES, reports_unconsumed=True))
     at = START_US
