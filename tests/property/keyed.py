@@ -243,8 +243,18 @@ class KeyedValuesReferee(ValuedReferee, KeyReferee):
         return is_whole and super().is_wrong(cell)
 
 
+class UncountedKeyClock(KeyClock):
+    """Time of keys whose results do not say whether they state fewer events than the one before."""
+
+    def fell_us(self, cell: Cell) -> int | None:
+        """The lookup of the last result."""
+        return max((step.lookup_us for step, _ in self.said[cell]), default=None)
+
+
 class KeyedUncountedReferee(UncountedReferee, KeyedValuesReferee):
     """The reference for results that do not state how many events they used."""
+
+    clock_type = UncountedKeyClock
 
     def is_wrong(self, cell: Cell) -> bool:
         """As in `KeyedValuesReferee`, if no answer can have been in a gap."""

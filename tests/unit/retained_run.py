@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from validator.model.progress import IngestProgress, TimeRules
 from validator.oracles.running_aggregate import RunningAggregate
 from validator.oracles.session_window import SessionWindow
 from validator.oracles.tumbling_window import TumblingWindow
+from validator.reconcile.compare import PartitionOffsets
 from validator.reconcile.facts import Side, completed
 from validator.reconcile.grouping import facts_of_events, facts_of_results
 from validator.reconcile.judge import Rules
@@ -175,3 +177,21 @@ class ListRun(Run):
     @property
     def keys(self) -> list[str]:
         return sorted(self.judging.cells.keys().to_pylist())
+
+
+class InMemory:
+    """A state that stores nothing. ``committed``: the engine's offset."""
+
+    def __init__(self, folder: Path, rules: Rules) -> None:
+        self.judging = Judging(KnownFacts(StateTables(folder), first_batch=0), rules)
+        self.committed = 2**40
+
+    def step(self, at_us: int, *parts: pa.Table, proven_us: int | None = None) -> dict[str, int]:
+        """Run a batch, with outputs read through ``proven_us``."""
+        now = clock(at_us, at_us)
+        if proven_us is not None:
+            now = replace(now, outputs_us=proven_us, unheld_outputs_us=proven_us)
+        offsets = {("in", 0): PartitionOffsets(self.committed, None, has_records=True)}
+        facts = pa.concat_tables(parts) if parts else None
+        sums = self.judging.absorb(facts, now, offsets)
+        return {name: count for name, count in (*sums.counts.items(), *sums.results.items()) if count}

@@ -8,16 +8,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from validator.codecs.batches import EVENTS, exploded
+from tests.unit.retained_run import START_US, InMemory, grouped
+from validator.codecs.batches import EVENTS, RESULTS, exploded
 from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNOWED
 from validator.config.examples import EXAMPLES
 from validator.config.load import InvalidConfigError, loads
 from validator.oracles.running_aggregate import RunningAggregate
 from validator.oracles.seam import Reads
-from validator.reconcile.grouping import facts_of_events
+from validator.reconcile.grouping import facts_of_events, facts_of_results
+from validator.reconcile.judge import Rules
 from validator.settings.explode import SEPARATORS, Explode
 
-LINES = ["all streams lead", "Kafka kafka, KAFKA", "", " a\tb  a_1 a ", "é-É", "\u0130stanbul"]
+LINES = ["all streams lead", "Kafka kafka, KAFKA", "", " a\tb  a_1 a ", "a\x0bb\x0cc\u00a0d", "é-É", "\u0130stanbul"]
 ORACLE = RunningAggregate.of(replaces=True).reading(Reads(replaces=True, states_values=True, explodes=True))
 
 
@@ -50,6 +52,23 @@ def test_a_record_is_counted_once_and_contributes_each_word() -> None:
     for row in facts.to_pylist():
         counted[row["key"]] += row["contributions"]
     assert +counted == Counter(word for line in LINES for word in words.words(line))
+
+
+def test_white_space_is_that_of_java() -> None:
+    assert Explode().words("a\tb\nc\x0bd\x0ce\rf\u00a0g\u2003h\x1ci") == [*"abcde", "f\u00a0g\u2003h\x1ci"]
+
+
+def test_an_engine_may_count_the_empty_word(tmp_path: Path) -> None:
+    """As `"a  b".split(" ")` in Java has an empty word, and so has an empty line."""
+    run = InMemory(tmp_path, Rules(oracle=ORACLE, overdue_after_us=1, missing_after_us=2))
+    position = {"partition": 0, "time_us": START_US, "ids": [], "text_ids": [], "status": DECODED, "values": []}
+    counts = {"": 2, "a": 1, "b": 1, "c": 1}
+    found = [{**position, "offset": n, "key": word, "count": counts[word]} for n, word in enumerate(counts)]
+    lines = exploded(rows(["a  b", ""]), Explode(at="space"))
+    events = facts_of_events(lines, 0, ORACLE, 0, 2**61, with_first_event=False)
+    results = facts_of_results(pa.Table.from_pylist(found, RESULTS), 1, ORACLE)
+    run.step(START_US, *(grouped(part, 1, START_US) for part in (events, results)))
+    assert run.step(START_US + 10) == {"expected": 2, "processed": 2, "unknown_id": 1, "correct": 2, "excess": 1}
 
 
 @pytest.mark.parametrize(

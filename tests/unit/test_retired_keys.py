@@ -1,14 +1,15 @@
-"""Running aggregates with values: keys that retention drops, keys that stay, and a null value of a key."""
+"""Running aggregates with values: keys that retention drops, keys that stay, and what withdraws proofs of a key."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from tests.unit.retained_run import LATER_US, START_US, TIME_RULES, ListRun, grouped
+from tests.unit.retained_run import LATER_US, START_US, TIME_RULES, InMemory, ListRun, grouped
 from validator.codecs.batches import EVENTS, RESULTS
 from validator.codecs.columns import DECODED, TOMBSTONE
 from validator.oracles.running_aggregate import RunningAggregate
@@ -137,3 +138,52 @@ def test_memory_of_events_that_wait_is_bounded(tmp_path: Path) -> None:
     waiting = run.judging.cells.waiting
     assert waiting is not None
     assert len(waiting) < 5
+
+
+def test_an_older_sum_written_again_is_not_wrong_at_once(tmp_path: Path) -> None:
+    """SEMANTICS 3.12: an engine that restores a checkpoint. No number of events shows that the sum is an older one."""
+    sums = ORACLE.model_copy(update={"values": {"total": "sum(amount)"}}).reading(ORACLE.reads)
+    run = InMemory(tmp_path, replace(RULES, oracle=sums))
+    at = START_US
+    right = {"expected": 2, "processed": 2, "correct": 1}
+    run.step(at, events(1, at, ("k", 5), ("k", 6)), results(1, at, ("k", 2, 11)))
+    assert run.step(at + 10) == right
+    assert run.step(at + 20, results(2, at + 20, ("k", 1, 5))) == right
+    assert run.step(at + 21, results(3, at + 21, ("k", 2, 11))) == right
+    assert run.step(at + 30, results(4, at + 30, ("k", 1, 5))) == right
+    assert run.step(at + 32) == {"expected": 2, "processed": 2, "wrong_value": 1}
+
+
+def test_losses_are_found_once_a_group_that_went_back_is_there_again(tmp_path: Path) -> None:
+    run = InMemory(tmp_path, replace(RULES, reports_unconsumed=True))
+    at = START_US
+    run.committed = 200
+    run.step(at, events(1, at, ("k", 5), ("k", 6)), results(1, at, ("k", 2, 11)))
+    assert run.step(at + 5) == {"expected": 2, "processed": 2, "correct": 1}
+    run.committed = 0
+    withdrawn = [results(2, at + 10, ("k", None, None))]
+    assert run.step(at + 10, *withdrawn) == {"expected": 2, "pending": 2}
+    assert run.step(at + 20) == {"expected": 2, "unconsumed": 2}
+    run.committed = 199
+    assert run.step(at + 21) == {"expected": 2, "unconsumed": 2}
+    run.committed = 200
+    assert run.step(at + 22) == {"expected": 2, "missing": 2}
+    run.committed = 400
+    more = [events(3, at + 30, ("k", 1)), results(3, at + 30, ("k", 2, 11))]
+    run.step(at + 30, *more)
+    assert run.step(at + 40) == {"expected": 3, "processed": 2, "missing": 1, "incomplete": 1}
+
+
+def test_a_revoked_proof_retracts_no_loss(tmp_path: Path) -> None:
+    """As when a partition of the output is new."""
+    run = InMemory(tmp_path, RULES)
+    at = START_US
+    run.step(at, events(1, at, ("k", 5), ("k", 6)), results(1, at, ("k", 1, 5)))
+    lost = {"expected": 2, "processed": 1, "missing": 1, "incomplete": 1}
+    assert run.step(at + 10) == run.step(at + 11) == lost
+    for after in (12, 13):
+        found = run.step(at + after, proven_us=at - 5)
+        assert found == {"expected": 2, "processed": 1, "pending": 1, "incomplete": 1}
+        assert run.judging.sums.on_record["missing"] == 1
+    run.step(at + 14, results(2, at + 14, ("k", 2, 11)))
+    assert run.judging.sums.on_record["missing"] == 0

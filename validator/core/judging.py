@@ -129,6 +129,10 @@ def _went_back(
     )
 
 
+def _committed(offsets: Mapping[TopicPartition, PartitionOffsets]) -> dict[TopicPartition, int]:
+    return {place: it.committed_offset for place, it in offsets.items() if it.committed_offset is not None}
+
+
 def _first_written(
     before: Mapping[TopicPartition, PartitionOffsets], now: Mapping[TopicPartition, PartitionOffsets]
 ) -> bool:
@@ -332,7 +336,7 @@ class Judging:
                 again |= cells["x_version"] != ABSENT
             cells.put("x_version", np.flatnonzero(again), ABSENT)
             if cells.waiting is not None:
-                cells.waiting.begin_again(cells, clock.lookup_us, are_unread=True)
+                cells.waiting.begin_again(cells, clock.lookup_us, consumed=_committed(self._partition_offsets))
             self._clock = None
         self._partition_offsets = offsets
         if cells.waiting is not None:
@@ -361,9 +365,8 @@ class Judging:
         assert waiting is not None, "only keys have events that wait"
         proofs = ("outputs_us", "unheld_outputs_us")
         if self._clock is not None and any(falls(self._clock, clock, name) for name in proofs):
-            waiting.begin_again(self.cells, clock.lookup_us, are_unread=False)
-        committed = {place: it.committed_offset for place, it in offsets.items() if it.committed_offset is not None}
-        return waiting.advance(self.cells, clock, self.rules, self.watermark_steps, committed)
+            waiting.begin_again(self.cells, clock.lookup_us)
+        return waiting.advance(self.cells, clock, self.rules, self.watermark_steps, _committed(offsets))
 
     def _fit_now(self, sums: CellTotals) -> Fit | None:
         """Return what the sample shows, if there are violations that a wrong configuration may explain."""

@@ -21,14 +21,17 @@ from validator.model.frontier import Clock
 
 INSTANTS: Final = ("overdue", "missing", "held")
 """What an event may be past: `overdue_after`, `missing_after`, and `overdue_after` but for open transactions."""
-COLUMNS: Final = (*(f"waiting_{name}" for name in INSTANTS), "unread_overdue", "unread_missing", "unread")
-"""Columns of cells. ``waiting_*``: events that are not past this. ``unread_*``: events that are, and that the engine
-has not consumed. ``unread``: all of these."""
+COLUMNS: Final = (
+    *(f"waiting_{name}" for name in INSTANTS),
+    *("waiting_again", "unread_overdue", "unread_missing", "unread"),
+)
+"""Columns of cells. ``waiting_*``: events that are not past this. ``waiting_again``: those of ``waiting_missing`` that
+were past it before. ``unread_*``: events that are, and that the engine has not consumed. ``unread``: all of these."""
 
 _ANY_PLACE: Final = -1
 """The partition of events of which only the number is known."""
 _UNREAD: Final = -2
-"""As `_ANY_PLACE`, of events that the engine may consume again."""
+"""As `_ANY_PLACE`, of events that the engine is to consume again."""
 
 
 class CellColumns(Protocol):
@@ -57,6 +60,8 @@ class Waiting:
 
     def __init__(self) -> None:
         self._places: dict[tuple[str, int], int] = {}
+        # What the engine had consumed before it went back.
+        self._consumed: dict[tuple[str, int], int] = {}
         names = ("row", "count", "latest_us", "lookup_us", "place", "last", "due_us", *INSTANTS, "is_unread")
         self._columns = {name: np.empty(0, dtype=np.int64) for name in names}
         self._added: list[dict[str, Ints]] = []
@@ -146,6 +151,9 @@ class Waiting:
 
     def _are_unread(self, committed: Mapping[tuple[str, int], int]) -> Bools:
         held = self._columns
+        if all(committed.get(name, 0) >= offset for name, offset in self._consumed.items()):
+            self._consumed.clear()
+            held["place"][held["place"] == _UNREAD] = _ANY_PLACE
         found: Bools = held["place"] == _UNREAD
         for name, place in self._places.items():
             if name in committed:
@@ -161,6 +169,8 @@ class Waiting:
         for name in ("overdue", "missing"):
             pairs[f"unread_{name}"] = (before[name] * was_unread, held[name] * now_unread)
         pairs["unread"] = (was_unread, now_unread)
+        again = (held["place"] < 0).astype(np.int64)
+        pairs["waiting_again"] = (again * (1 - before["missing"]), again * (1 - held["missing"]))
         for name, (was, now) in pairs.items():
             at = np.flatnonzero(was != now)
             if len(at):
@@ -179,20 +189,29 @@ class Waiting:
             np.subtract.at(cells.array("waiting_held"), held["row"][at], held["count"][at])
         self._columns = {name: column[~leaves] for name, column in held.items()}
 
-    def begin_again(self, cells: CellColumns, lookup_us: int, *, are_unread: bool) -> None:
-        """Let all events that have left be due from this instant on; or, if ``are_unread``, count as not consumed.
+    def begin_again(
+        self, cells: CellColumns, lookup_us: int, *, consumed: Mapping[tuple[str, int], int] | None = None
+    ) -> None:
+        """Let all events that have left be due from this instant on.
 
-        Only their number is known. This delays proofs until the next start folds all facts.
+        ``consumed``: what the engine had consumed before it went back; until it is there again, they count as not
+        consumed. Only their number is known.
         """
-        held = self._joined()
+        held, place = self._joined(), _ANY_PLACE
+        if consumed is not None:
+            for name, offset in consumed.items():
+                self._consumed[name] = max(offset, self._consumed.get(name, 0))
+            place = _UNREAD
+            held["place"][held["place"] == _ANY_PLACE] = _UNREAD
         here = np.bincount(held["row"], held["count"], len(cells)).astype(np.int64)
         left = cells["expected_count"] - here
         rows = np.flatnonzero(left > 0)
         same = np.full_like(rows, lookup_us)
-        place = np.full_like(rows, _UNREAD if are_unread else _ANY_PLACE)
+        places = np.full_like(rows, place)
         self._add(
-            cells, row=rows, count=left[rows], latest_us=same, lookup_us=same, due_us=same, place=place, last=same
+            cells, row=rows, count=left[rows], latest_us=same, lookup_us=same, due_us=same, place=places, last=same
         )
+        np.add.at(cells.array("waiting_again"), rows, left[rows])
 
     def renumber(self, removed: Bools, number: Ints) -> None:
         """Forget the removed cells. ``number``: old row number -> new row number."""

@@ -36,6 +36,8 @@ NAMED_END: Final = "named_end_us"
 """Column of cells that one result answers: the latest end that a result names."""
 RETIRED_BEFORE: Final = "retired_before"
 """Column of cells of one id: 1 if facts of the cell were retired before those that it has now."""
+NO_WORD: Final = "no_word"
+"""Column of cells of words: 1 for the empty word."""
 _SLOT_SEEN: Final = "slot_seen_us"
 """Column of cells that merge: ``first_seen_us`` of the cell's own slot, without the slots that joined it."""
 _BEGIN_SEEN: Final = "begin_seen_us"
@@ -302,6 +304,7 @@ class Cells(Columns):
         self._size = 0
         self._index = CellIndex()
         self._of_keys = (*by_key.COLUMNS, *key_values.columns_of(oracle.stated)) if oracle.by_key else ()
+        self._of_keys += (NO_WORD,) if oracle.reads.explodes else ()
         names = (
             "window_start_us",
             "end_us",
@@ -425,6 +428,8 @@ class Cells(Columns):
             changed = np.concatenate([changed, rows, joined, before[joined], self._merged_into[joined]])
         if self.newest is not None:
             self.newest.adopt(rows)
+        if self.oracle.reads.explodes:
+            self.put(NO_WORD, rows, is_one_of(facts["key"], "").astype(np.int64))
         np.minimum.at(self.array("first_batch"), rows, batch)
         np.minimum.at(self.array("first_seen_us"), rows, lookup_us)
         np.maximum.at(self.array("epoch"), rows, ints(facts["epoch"]))

@@ -21,7 +21,7 @@ from validator.model.frontier import Clock, RunEnd, counted_back_us
 from validator.model.lateness_scope import LatenessScope
 from validator.oracles.seam import Oracle
 from validator.reconcile import key_verdicts
-from validator.reconcile.cells import EXPANSION_FIELDS, NAMED_END, RETIRED_BEFORE, STALE, Columns
+from validator.reconcile.cells import EXPANSION_FIELDS, NAMED_END, NO_WORD, RETIRED_BEFORE, STALE, Columns
 from validator.reconcile.values import PRIMES
 
 CONTRIBUTIONS: Final = (
@@ -383,6 +383,9 @@ def _in_scope(cells: Columns, clock: Clock, margin_us: int) -> Bools:
     if not cells.oracle.has_windows:
         # SEMANTICS 7.6: an earlier verdict shows that earlier facts of the cell were dropped.
         scope &= cells[RETIRED_BEFORE] != 1
+    if cells.oracle.reads.explodes:
+        # SEMANTICS 2.30: whether the empty word is one depends on the engine.
+        scope &= cells[NO_WORD] == 0
     if clock.horizon_us is not None:
         # SEMANTICS 3.19: hidden events may belong to cells that start before the horizon, so a correct result there
         # could look wrong. `horizon_us` is an instant past the last one that is out of scope.

@@ -141,5 +141,7 @@ def may_be_unread(clock: Clock) -> bool:
 def still_lacking(cells: Columns) -> Ints:
     """Return how many of the events that were missing before may still be: time retracts no loss."""
     never_rested = cells["rest_us"] == ABSENT
-    due = cells["expected_count"] - np.where(never_rested, cells["waiting_missing"], 0)
+    # SEMANTICS 2.21: nor does a proof that is revoked.
+    waiting = cells["waiting_missing"] - cells["waiting_again"]
+    due = cells["expected_count"] - np.where(never_rested, waiting, 0)
     return np.maximum(due - (cells["x_expected"] - cells["x_outstanding"]), 0)

@@ -170,7 +170,7 @@ class Newest:
         self._read.clear()
 
     def _note_falls(self) -> None:
-        """Note when a key's result stated fewer events than the one before it."""
+        """Note when a key's result may state less than the one before it."""
         cells = self._cells
         rows, batches, offsets, instants, counts = (np.concatenate(part) for part in zip(*self._read, strict=True))
         order = np.lexsort((offsets, batches, rows))
@@ -178,8 +178,9 @@ class Newest:
         is_first = np.concatenate([[True], rows[1:] != rows[:-1]])
         # The result that counted before these results is still the processed one.
         before = np.where(is_first, cells["processed_count"][rows], np.concatenate([[0], counts[:-1]]))
-        falls = counts < before
-        # SEMANTICS 3.12: an engine that restores a checkpoint writes its newer results again.
+        # SEMANTICS 3.12: an engine that restores a checkpoint writes its newer results again. Without their number of
+        # events, no result shows whether it is an older one.
+        falls = (counts < before) | (self._stated.count_name is None)
         np.maximum.at(cells.array("withdrawn_us"), rows[falls], instants[falls])
 
     def kept(self, rows: Ints) -> tuple[Ints, Ints]:

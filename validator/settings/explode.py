@@ -7,7 +7,8 @@ from typing import Final, Literal
 
 from validator.settings.fields import Frozen
 
-SEPARATORS: Final = {"space": " ", "whitespace": r"\s+", "non_word": "[^0-9A-Za-z_]+"}
+# Java and RE2 do not agree on the characters of `\s`.
+SEPARATORS: Final = {"space": " ", "whitespace": r"[ \t-\r]+", "non_word": "[^0-9A-Za-z_]+"}
 """Where a text is split, as regular expressions that RE2 knows."""
 
 
@@ -16,8 +17,8 @@ class Explode(Frozen):
 
     at: Literal["space", "whitespace", "non_word"] = "whitespace"
     r"""`space`: at each space, as `split(" ")` in Java; `whitespace`: at each stretch of white space; `non_word`: at
-    each stretch of characters other than letters, digits and `_`, as `split("\\W+")` in Java. Empty words do not
-    count."""
+    each stretch of characters other than letters, digits and `_`, as `split("\\W+")` in Java. The empty word is not
+    judged."""
     case: Literal["as_is", "lower"] = "as_is"
     """`lower`: words are compared in lower case."""
 
