@@ -218,5 +218,6 @@ def test_later_runs_and_retired_cells(
         print(f"\n{name}: {seen}")
     assert seen.differences[:SHOWN] == []
     assert not IS_STANDING or (seen.ended.total() >= number // 2)
-    assert not IS_STANDING or (seen.retirements >= number // 2)
+    # A key leaves memory only once none of its events is due.
+    assert not IS_STANDING or (seen.retirements >= (1 if "of-keys" in name else number // 2))
     assert not IS_STANDING or (seen.restarts > number)
