@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from testbed.engines.settings import Workload
 from testbed.engines.spark_job import results
 from testbed.engines.spark_settings import SparkSettings
 
@@ -17,7 +16,7 @@ def event(number: int, second: int, page: str = "/a") -> str:
     return json.dumps({"id": number, "timestamp": f"1970-01-01T00:00:{second:02}.000", "page": page})
 
 
-def answers(spark: SparkSession, workload: Workload, *inputs: list[str]) -> list[tuple[str, dict[str, Any]]]:
+def answers(spark: SparkSession, workload: str, *inputs: list[str]) -> list[tuple[str, dict[str, Any]]]:
     settings = SparkSettings(bootstrap_servers="127.0.0.1:1", workload=workload, window_ms=2000)
     records = [spark.createDataFrame([(bytearray(one, "utf-8"),) for one in given], "value binary") for given in inputs]
     rows = results(records, settings).collect()
