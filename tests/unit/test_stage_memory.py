@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -56,7 +57,14 @@ def test_the_contributions_of_a_part_are_limited(oracle: Oracle, parts: int, mon
         return facts_of_events(records, *rest, **named)
 
     monkeypatch.setattr(stage, "facts_of_events", grouped)
-    reader = SimpleNamespace(batches=lambda _: iter([events()]), oracle=oracle, slack_us=0)
+
+    class Batches:
+        words = None
+
+        def __call__(self, _: object) -> Iterator[pa.RecordBatch]:
+            return iter([events()])
+
+    reader = SimpleNamespace(batches=Batches(), oracle=oracle, slack_us=0)
     produced = Stage([cast("Any", reader)], 2**62, with_first_event=False).facts(0, iter([]))
     found = pa.concat_tables([GROUPED.empty_table(), *produced])
     assert len(sizes) == parts
