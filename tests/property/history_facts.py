@@ -41,12 +41,11 @@ _TASKS: Final = 2
 def facts(cases: Sequence[Case]) -> list[list[pa.Table]]:
     """The fact rows of every history, by step; the column `batch` is the step."""
     table = completed(pa.concat_tables(_grouped(cases)), SOURCES, batch=0, lookup_us=0, epoch=0)
-    keys = pc.replace_substring_regex(table["key"], "^[0-9]+/", "")
-    if cases[0].oracle.by_id:
-        keys = pa.chunked_array([[key if key is None else _own_texts(key) for key in table["key"].to_pylist()]])
-    table = table.set_column(table.schema.get_field_index("key"), "key", keys.cast(pa.string()))
-    places = ints(table["partition"])
-    at = places // PARTITIONS
+    at = ints(table["partition"]) // PARTITIONS
+    keys = pc.replace_substring_regex(table["key"], "^[0-9]+/", "").to_pylist()
+    for row in np.flatnonzero(np.array([case.oracle.by_id for case in cases])[at // STEPS]):
+        keys[row] = _own_texts(given) if (given := table["key"][row].as_py()) is not None else None
+    table = table.set_column(table.schema.get_field_index("key"), "key", pa.array(keys, pa.string()))
     order = np.argsort(at, kind="stable")
     table, at = table.take(pa.array(order)), at[order]
     found = []
@@ -107,7 +106,7 @@ def _grouped(cases: Sequence[Case]) -> Iterator[pa.Table]:
                 if (case.oracle.by_key and is_event) or (case.oracle.reads.states_values and may_be_excused(case)):
                     # SEMANTICS 2.23: an excuse of one event is one of its whole row; here each has a row of its own.
                     task = record.offset
-                place = (_SOURCE_OF[record.topic], task, repr(case.oracle))
+                place = (_SOURCE_OF[record.topic], task, f"{case.oracle!r} {case.oracle.reads!r}")
                 tasks.setdefault(place, (case.oracle, []))[1].append(_row(case, number, at, record))
     for (source, _, _), (oracle, rows) in sorted(tasks.items(), key=lambda item: item[0][:2]):
         if SOURCES[source][0] is Side.OUTPUT:
