@@ -538,7 +538,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
             is_at_rest(cells),
             counts_unconsumed=bool(rules.reports_unconsumed and clock.run_end.is_end),
         )
-        of_states = split.by_state(unproven_yet | split.may_be_unread)
+        of_states = split.by_state(unproven_yet | key_verdicts.may_be_unread(clock))
         counts["unconsumed"], unconsumed_overdue = split.unconsumed, np.where(it.in_scope, split.unconsumed_missing, 0)
     counts |= of_states
     # SEMANTICS 2.3: contributions whose loss cannot be proven stay overdue, and the verdict says why.

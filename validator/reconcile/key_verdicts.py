@@ -69,8 +69,7 @@ class Split:
     """The outstanding events of keys, by what is proven of each. The events that were due first count as used.
 
     ``overdue``: events past `overdue_after`, of which ``missing`` are past `missing_after`, less those that the engine
-    has not consumed. ``unconsumed_missing``: the same part of ``unconsumed``. ``may_be_unread``: an answer to any event
-    may have been in a gap.
+    has not consumed. ``unconsumed_missing``: the same part of ``unconsumed``.
     """
 
     outstanding: Ints
@@ -79,7 +78,6 @@ class Split:
     blocked: Ints
     unconsumed: Ints
     unconsumed_missing: Ints
-    may_be_unread: bool
 
     @classmethod
     def of(
@@ -122,7 +120,6 @@ class Split:
             blocked=np.clip(would_block - would_delay, 0, left),
             unconsumed=unconsumed,
             unconsumed_missing=would_miss - missing,
-            may_be_unread=may_be_unread(clock),
         )
 
     def by_state(self, unproven: Bools) -> dict[str, Ints]:
