@@ -160,10 +160,12 @@ class Newest:
         if not self._read:
             return
         cells = self._cells
-        if self._by_key:
-            self._note_falls()
         rows = np.concatenate([part[0] for part in self._read])
         kept = cells["first_place"][rows] == cells["last_place"][rows]
+        if self._by_key:
+            self._note_falls()
+            # Results on several partitions have no order, so which of them falls would depend on the batches.
+            cells.put("withdrawn_us", rows[~kept], ABSENT)
         for part in PARTS:
             cells.put(f"processed_{part}", rows, np.where(kept, cells[f"listed_{part}"][rows], 0))
         cells.put("results", rows, np.where(kept, cells["results"][rows], 0))
