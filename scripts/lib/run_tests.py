@@ -63,6 +63,8 @@ PROCESSES = {"unit": 2, "property": 2, "contract": 2, "crash": 2, "integration":
 LONGEST = {"property": "tests/property/test_spark_core.py"}
 SEED = "STREAMPROOF_TEST_SEED"  # chooses a quarter of the random histories: tests/worlds.py
 WORLDS = "STREAMPROOF_WORLDS"  # size of a run of random histories; 2000 is the full one
+# Without compiled modules, each of hundreds of processes compiles all modules again, for a second of CPU.
+NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 SELECTION_SECONDS = 900  # for files and tests named on the command line
 WIND_UP_SECONDS = 30  # for fixtures to stop their processes after their part exceeded its budget
 NO_TESTS_COLLECTED = 5
@@ -242,7 +244,7 @@ def run_part(
 def run_pytest(arguments: list[str], histories: dict[str, str], budget_seconds: float) -> int | None:
     """The exit status of pytest, ``None`` if it exceeded its budget. All processes of its group have ended."""
     command = [sys.executable, "-m", "pytest", "-q", "-rs", *arguments]
-    environment = {**os.environ, **histories}
+    environment = {name: value for name, value in os.environ.items() if name != NO_BYTECODE} | histories
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, process_group=0)
     try:
         return process.wait(budget_seconds)

@@ -6,6 +6,7 @@ The id of an event is the name of its cell. A result that states a number lists 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count
 from typing import Final
 
@@ -27,7 +28,7 @@ def counting(oracle: Oracle) -> Oracle:
 class CountedCase(Case):
     """A history whose results state how many events they used."""
 
-    @property
+    @cached_property
     def oracle(self) -> Oracle:
         """The core counts."""
         return counting(super().oracle).reading(Reads(states_values=True))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from random import Random
 from typing import Final
 
@@ -129,7 +130,7 @@ class DistinctCase(Case):
         """The reference that judges it."""
         return DistinctReferee
 
-    @property
+    @cached_property
     def oracle(self) -> Distinct:
         """The oracle with which the core judges it."""
         timing = self.history.timing

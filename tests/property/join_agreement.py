@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
 from typing import Final
 
@@ -37,7 +38,7 @@ class JoinCase(Case):
         """The reference that judges it."""
         return InnerReferee if self.join == "inner" else LeftReferee
 
-    @property
+    @cached_property
     def oracle(self) -> WindowedJoin:
         """The oracle with which the core judges it."""
         timing = self.history.timing

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count, pairwise
 from typing import Final
 
@@ -196,7 +197,7 @@ class KeyedCase(Case):
         """The reference that judges it."""
         return KeyReferee
 
-    @property
+    @cached_property
     def oracle(self) -> RunningAggregate:
         """The core keeps the newest results and counts."""
         known = RunningAggregate.of(replaces=True).model_copy(update={"values": {"number": "count"}})
@@ -265,7 +266,7 @@ class KeyedUncountedReferee(UncountedReferee, KeyedValuesReferee):
 class KeyedValuesCase(ValuedCase):
     """As `KeyedCase`, with aggregates of a field."""
 
-    @property
+    @cached_property
     def oracle(self) -> RunningAggregate:
         """The core keeps the aggregates of each key."""
         known = RunningAggregate.of(replaces=True).model_copy(update={"values": dict(self.aggregates)})

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from random import Random
 from typing import Final
 
@@ -132,7 +133,7 @@ class PassthroughCase(Case):
         """The reference that judges it."""
         return PassthroughReferee
 
-    @property
+    @cached_property
     def oracle(self) -> Passthrough:
         """The oracle with which the core judges it. The decoder has already decided which events pass the filter."""
         timing = self.history.timing

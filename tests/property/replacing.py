@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from functools import cached_property
 from random import Random
 
 from tests.property.clock import Clock
@@ -78,7 +79,7 @@ class ReplacingCase(Case):
         """The reference that judges it."""
         return ReplacingReferee
 
-    @property
+    @cached_property
     def oracle(self) -> Oracle:
         """The core keeps the newest results."""
         return super().oracle.reading(Reads(replaces=True))
@@ -88,7 +89,7 @@ class ReplacingCase(Case):
 class CountedReplacingCase(ReplacingCase):
     """As `ReplacingCase`, with counts instead of ids."""
 
-    @property
+    @cached_property
     def oracle(self) -> Oracle:
         """The core counts."""
         return counting(super().oracle).reading(Reads(replaces=True, states_values=True))

@@ -10,6 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from random import Random
 
 from tests.property.clock import Clock
@@ -276,7 +277,7 @@ class RunningCase(Case):
         """The reference that judges it."""
         return RunningReferee
 
-    @property
+    @cached_property
     def oracle(self) -> RunningAggregate:
         """The oracle with which the core judges it."""
         timing = self.history.timing

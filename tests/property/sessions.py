@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise, product
 from random import Random
 
@@ -340,7 +341,7 @@ class SessionCase(Case):
         """Whether the results of a session add up (emission `incremental`)."""
         return self.seed % 4 == 3
 
-    @property
+    @cached_property
     def oracle(self) -> SessionWindow:
         """The oracle with which the core judges it."""
         oracle = SessionWindow.of(self.history.timing.window_us)
@@ -369,7 +370,7 @@ class CountedSessionCase(SessionCase):
         """The results of a session add up: they do not say which events they used."""
         return True
 
-    @property
+    @cached_property
     def oracle(self) -> SessionWindow:
         """The oracle that counts."""
         found = counting(super().oracle)

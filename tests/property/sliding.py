@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import cached_property
 from math import gcd
 from random import Random
 
@@ -80,7 +81,7 @@ class SlidingCase(Case):
         """The reference that judges it."""
         return SlidingReferee
 
-    @property
+    @cached_property
     def oracle(self) -> SlidingWindow:
         """The oracle with which the core judges it."""
         timing = self.history.timing

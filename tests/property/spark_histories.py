@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
+from functools import cached_property
 from random import Random
 from typing import Any, Final
 
@@ -66,7 +67,11 @@ class Case:
     causal: bool
     history: History
 
-    @property
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is cached: another thread may cache something while a queue pickles the case."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
     def oracle(self) -> Oracle:
         """The oracle with which the core judges it."""
         timing = self.history.timing
@@ -77,7 +82,7 @@ class Case:
         """The reference that judges it."""
         return Referee
 
-    @property
+    @cached_property
     def rules(self) -> Rules:
         """The core's rules for judging it."""
         timing = self.history.timing

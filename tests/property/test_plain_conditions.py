@@ -79,7 +79,7 @@ def records(pool: list[str], number: int, chance: random.Random, *, changed: flo
     return found
 
 
-@pytest.mark.parametrize("with_windows", [False, True])
+@pytest.mark.parametrize("with_windows", some([False, True]))
 @pytest.mark.parametrize("where", some(CONDITIONS))
 def test_the_condition_holds_the_same_alone_and_among_others(where: str, with_windows: bool) -> None:
     with_arrow, by_the_rule = both_ways(where, with_windows=with_windows)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import cached_property
 from itertools import combinations
 from random import Random
 from typing import ClassVar, Final
@@ -82,7 +83,7 @@ class ValuedCase(Case):
     values: tuple[tuple[Place, tuple[Amount, ...]], ...] = ()
     of_sessions: bool = False
 
-    @property
+    @cached_property
     def oracle(self) -> Oracle:
         """The oracle with the aggregates."""
         timing = self.history.timing

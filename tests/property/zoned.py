@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, fields
+from functools import cached_property
 from random import Random
 from typing import Final
 
@@ -83,7 +84,7 @@ class ZonedWorld(World):
 class ZonedCase(Case):
     """One history of windows on the toy clock."""
 
-    @property
+    @cached_property
     def oracle(self) -> TumblingWindow:
         """The oracle with which the core judges it."""
         timing = self.history.timing

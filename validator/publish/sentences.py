@@ -154,7 +154,9 @@ def verified(report: Report) -> list[str]:
         return []
     settled = f"{number(events.get('settled'))} of {plural(events['read'], 'event')}"
     checked = f"{number(cells['verified'])} of {plural(cells['seen'] or 0, 'cell')}"
-    return [f"{settled} are settled, and {checked} are verified (a cell is a {report['cell_noun']} of one key)."]
+    # A running aggregate has no windows: its cells are events, or keys if its results have no ids.
+    cell = "an event or a key" if report["cell_noun"] == "time" else f"a {report['cell_noun']} of one key"
+    return [f"{settled} are settled, and {checked} are verified (a cell is {cell})."]
 
 
 def attribution(faults: list[FaultOfReport], name: str, count: int) -> str:
