@@ -17,7 +17,7 @@ from tests.crash.sidecars import PROCESS_SECONDS_MAX, Sidecars
 def test_the_full_disk_is_named_in_the_last_line(sidecars: Sidecars, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", disk], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k,nr_inodes=3", "none", disk], check=True)
     try:
         process = sidecars.start("full", "--set", f"spark.options.spark.local.dir={disk}/spark")
         try:

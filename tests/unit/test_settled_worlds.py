@@ -34,6 +34,8 @@ from validator.state.tables import StateTables
 from validator.stream import retention
 from validator.stream.commit_rows import epoch_of, frontier_rows
 
+pytestmark = pytest.mark.timeout(600)
+
 KEYS: Final = "abc"
 SIDES: Final = (("input", "output"), ("input",), ("output",), ("input", "late"), ("input", "output"), ("rejected",))
 WORLDS: Final = 20
