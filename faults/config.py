@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 
 from faults.catalogue import UNSUPPORTED_BACKENDS
 from faults.errors import FaultConfigError
-from faults.section import Seconds, Section, first_problem
+from faults.section import Seconds, Section, first_problem, in_the_file, problems_of
 from faults.spec import Expects, Range, Selector, Spec
 from faults.targets import Target
 from validator.model import documents
@@ -150,14 +150,19 @@ class FaultConfig(Section):
 def load(path: str | os.PathLike[str]) -> FaultConfig:
     """Read the YAML file at ``path``. ``${NAME}`` is replaced from the environment. Raises FaultConfigError."""
     file = Path(path)
-    data = mapping_in(file, "targets: and either schedule: or plan:")
-    return _resolved(parse(data, str(file)), file.resolve().parent)
+    data, text = _read(file, "targets: and either schedule: or plan:")
+    return _resolved(parse(data, str(file), text), file.resolve().parent)
 
 
 def mapping_in(file: Path, keys: str) -> dict[str, Any]:
     """The content of the YAML file, not validated. Errors name the expected ``keys``. Raises FaultConfigError."""
+    return _read(file, keys)[0]
+
+
+def _read(file: Path, keys: str) -> tuple[dict[str, Any], str]:
     try:
-        data = expanded(documents.parse(documents.read(file), texts=[documents.KAFKA_OPTIONS]), os.environ, file.parent)
+        text = documents.read(file)
+        data = expanded(documents.parse(text, texts=[documents.KAFKA_OPTIONS]), os.environ, file.parent)
     except OSError as error:
         raise FaultConfigError(f"{file}: cannot be read ({error.strerror}).") from error
     except documents.DocumentRefused as error:
@@ -166,15 +171,17 @@ def mapping_in(file: Path, keys: str) -> dict[str, Any]:
         raise FaultConfigError(f"{file}: {error}") from error
     if not isinstance(data, dict):
         raise FaultConfigError(f"{file}: must hold a mapping with {keys}.")
-    return data
+    return data, text
 
 
-def parse(data: Mapping[str, object], source: str = "fault configuration") -> FaultConfig:
-    """The configuration in ``data``; ``source`` names it in errors. Raises FaultConfigError."""
+def parse(data: Mapping[str, object], source: str = "fault configuration", text: str = "") -> FaultConfig:
+    """The configuration in ``data``; ``source`` names it in errors, ``text`` is that of its file. Raises
+    FaultConfigError."""
     try:
         return FaultConfig.model_validate(data)
     except ValidationError as error:
-        raise FaultConfigError(f"{source}: {first_problem(error)}.") from error
+        place = documents.at_line(source, text, in_the_file(problems_of(error)[0]["loc"]))
+        raise FaultConfigError(f"{place}: {first_problem(error)}.") from error
 
 
 def _resolved(config: FaultConfig, folder: Path) -> FaultConfig:

@@ -89,7 +89,7 @@ def first_problem(error: ValidationError) -> str:
     """The first error as text: location, reason, and the number of further errors."""
     problems = problems_of(error)
     first = problems[0]
-    where = ".".join(_in_the_file(first["loc"])) or "as a whole"
+    where = ".".join(map(str, in_the_file(first["loc"]))) or "as a whole"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return f"{where}: {_reason(first)}{more}"
 
@@ -107,11 +107,11 @@ def problems_of(error: ValidationError) -> list[ErrorDetails]:
     ]
 
 
-def _in_the_file(loc: tuple[int | str, ...]) -> list[str]:
+def in_the_file(loc: tuple[int | str, ...]) -> tuple[int | str, ...]:
     """``loc`` without the parts that are not in the file, such as the type after the name of a target."""
     if loc[:1] == ("targets",):
-        return [str(part) for part in (*loc[:2], *loc[3:])]
-    return [str(part) for part in loc if part not in _TAGS]
+        return (*loc[:2], *loc[3:])
+    return tuple(part for part in loc if part not in _TAGS)
 
 
 def _reason(problem: ErrorDetails) -> str:

@@ -188,7 +188,8 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | Iterabl
     """
     file = Path(path)
     try:
-        data = documents.parse(documents.read(file), texts=_TEXTS)
+        text = documents.read(file)
+        data = documents.parse(text, texts=_TEXTS)
     except OSError as error:
         raise GeneratorConfigError(f"{file}: cannot be read ({error.strerror}).") from error
     except documents.DocumentRefused as error:
@@ -201,7 +202,7 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | Iterabl
         data = expanded(data, os.environ, file.parent)
     except ReferencesUnresolved as error:
         raise GeneratorConfigError(f"{file}: {error}") from error
-    config = parse(data, str(file))
+    config = parse(data, str(file), text)
     kafka = config.kafka.model_copy(update={"options": beside(file.resolve().parent, config.kafka.options)})
     config = config.model_copy(update={"kafka": kafka})
     if config.journal is not None and not config.journal.is_absolute():
@@ -209,8 +210,9 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | Iterabl
     return config
 
 
-def parse(data: Mapping[str, object], source: str = "generator configuration") -> GeneratorConfig:
-    """Validate ``data``; ``source`` names it in error messages. Raises GeneratorConfigError."""
+def parse(data: Mapping[str, object], source: str = "generator configuration", text: str = "") -> GeneratorConfig:
+    """Validate ``data``; ``source`` names it in error messages, ``text`` is that of its file. Raises
+    GeneratorConfigError."""
     try:
         return GeneratorConfig.model_validate(data)
     except ValidationError as error:
@@ -220,7 +222,8 @@ def parse(data: Mapping[str, object], source: str = "generator configuration") -
         if first["type"] == "extra_forbidden":
             reason = "is not a known key; docs/generator.md lists the keys"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise GeneratorConfigError(f"{source}: {where}: {reason}{more}.") from error
+        place = documents.at_line(source, text, first["loc"])
+        raise GeneratorConfigError(f"{place}: {where}: {reason}{more}.") from error
 
 
 def _pairs(overrides: Mapping[str, object] | Iterable[str]) -> Iterable[tuple[str, object]]:

@@ -225,7 +225,8 @@ class CampaignPlan(Section):
 def load(path: Path) -> CampaignPlan:
     """Read the YAML file at ``path``. Raises PlanError."""
     try:
-        data = documents.parse(documents.read(path))
+        text = documents.read(path)
+        data = documents.parse(text)
     except OSError as error:
         raise PlanError(
             f"{path}: cannot be read ({error.strerror}); give the path of a plan, see docs/campaigns.md."
@@ -234,15 +235,15 @@ def load(path: Path) -> CampaignPlan:
         raise PlanError(f"{path}: invalid YAML ({error}).") from error
     if not isinstance(data, dict):
         raise PlanError(f"{path}: must contain a mapping with engines:, guarantees: and faults:.")
-    plan = parse(data, str(path))
+    plan = parse(data, str(path), text)
     for axes in plan.combinations:
         plan.on(axes)
     results = plan.results if "results" in plan.model_fields_set else Path(f"{path.stem}-results")
     return plan.model_copy(update={"results": Path(os.path.normpath(path.parent / results))})
 
 
-def parse(data: Mapping[str, object], source: str = "plan") -> CampaignPlan:
-    """Validate ``data``; ``source`` names it in error messages. Raises PlanError."""
+def parse(data: Mapping[str, object], source: str = "plan", text: str = "") -> CampaignPlan:
+    """Validate ``data``; ``source`` names it in error messages, ``text`` is that of its file. Raises PlanError."""
     try:
         return CampaignPlan.model_validate(data)
     except ValidationError as error:
@@ -253,4 +254,5 @@ def parse(data: Mapping[str, object], source: str = "plan") -> CampaignPlan:
         if first["type"] == "extra_forbidden":
             reason = "is not a known key; docs/campaigns.md lists the keys"
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise PlanError(f"{source}: {where + ': ' if where else ''}{reason}{more}.") from error
+        place = documents.at_line(source, text, first["loc"])
+        raise PlanError(f"{place}: {where + ': ' if where else ''}{reason}{more}.") from error

@@ -147,7 +147,7 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("a: 1\na: 2", "c.yaml, line 2, column 1: key 'a' occurs twice; fix the YAML there."),
-        ("- 1", "c.yaml: it is not a mapping of settings; see `streamproof config example clickstream`."),
+        ("- 1", "c.yaml, line 1: it is not a mapping of settings; see `streamproof config example clickstream`."),
         ("a: [", "fix the YAML there."),
     ],
 )

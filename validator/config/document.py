@@ -38,7 +38,7 @@ def parse_document(text: str, source: str) -> dict[str, Any]:
         raise _refusal(refused, source) from None
     if not isinstance(document, dict):
         raise ConfigFileError(
-            [f"{source}: it is not a mapping of settings; see `streamproof config example clickstream`."]
+            [f"{source}, line 1: it is not a mapping of settings; see `streamproof config example clickstream`."]
         )
     return document
 

@@ -16,7 +16,8 @@ from validator.config import overrides as outside
 from validator.config.document import FREE_MAPS, parse_document, read_text
 from validator.config.model import Config
 from validator.config.options import is_secret
-from validator.model.references import ReferencesUnresolved, expanded, variables_in
+from validator.model.documents import at_line
+from validator.model.references import ReferencesUnresolved, expanded, value_at, variables_in
 from validator.settings.errors import ExpansionError, InvalidConfigError
 
 
@@ -48,7 +49,7 @@ def loads(
     try:
         whole = expanded(document, variables, Path(folder))
     except ReferencesUnresolved as unresolved:
-        from validator.config.problems import at_line, parsed
+        from validator.config.problems import parsed
 
         places = [parsed(problem.partition(": ")[0]) for problem in unresolved.problems]
         raise ExpansionError(
@@ -76,4 +77,5 @@ def _secret_variables(document: Mapping[str, Any], environment: Mapping[str, str
                 found |= variables_in(value)
     for entry in document.get("notify") or ():
         found |= variables_in(entry["url"])
+    found |= variables_in(value_at(document, ("metrics", "otlp", "headers")))
     return frozenset(found)

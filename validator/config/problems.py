@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic_core import ErrorDetails
 
 from validator.config.schema import LISTS_OF_ONE, SHORT_FORMS, keys_at
-from validator.model.documents import line_of
+from validator.model.documents import at_line
 from validator.model.references import value_at
 from validator.oracles.kinds import built, unbuilt
 from validator.settings.built import NOT_BUILT
@@ -75,12 +75,6 @@ def _sentence(
     if origin is not None:
         return f"{source}: {spell(at)} (from {origin}): {problem}; {fix}."
     return f"{at_line(source, document, at)}: {spell(at)}: {problem}; {fix}."
-
-
-def at_line(source: str, document: str, at: Location) -> str:
-    """The name of a file with the line of a place, if the text of the file has any part of the place."""
-    line = line_of(document, at)
-    return source if line is None else f"{source}, line {line}"
 
 
 def parsed(place: str) -> Location:
@@ -159,7 +153,7 @@ def spell(location: Location) -> str:
 
 
 def _shown(detail: ErrorDetails) -> str:
-    if {"options", "authorization", "basic_auth"} & set(detail["loc"]):
+    if {"options", "authorization", "basic_auth", "headers"} & set(detail["loc"]):
         return "the value"
     value = detail["input"]
     if value is None:

@@ -108,6 +108,15 @@ class _Loader(yaml.SafeLoader):
                 return _OCTAL_TAG
         return str(super().resolve(kind, value, implicit))  # type: ignore[no-untyped-call]
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - PyYAML's
+        try:
+            return super().construct_object(node, deep)
+        except DocumentRefused:
+            raise
+        except (ValueError, OverflowError):
+            # PyYAML's conversions of numbers do not check what they convert: `0x_`.
+            raise DocumentRefused("a number that is not valid", node.start_mark) from None
+
     def construct_octal(self, node: yaml.ScalarNode) -> NoReturn:
         raise DocumentRefused(
             "a number with a leading zero is octal in some versions of YAML: write it without the zero, or in quotes "
@@ -172,23 +181,27 @@ def parse(text: str, *, texts: Iterable[KeyPath] = ()) -> Any:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
         raise DocumentRefused(error.problem or "not valid YAML", error.problem_mark) from None
-    except yaml.YAMLError as error:
-        raise DocumentRefused(" ".join(str(error).split())) from None
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        line, column = before.count("\n"), error.position - before.rfind("\n") - 1
+        problem = f"a character that YAML does not allow (U+{ord(text[error.position]):04X})"
+        raise DocumentRefused(problem, yaml.Mark("", 0, line, column, None, 0)) from None
     except DocumentRefused:
         raise
     except (ValueError, OverflowError):
-        # PyYAML's conversions of numbers and escapes do not check what they convert: `0x_`, "\UFFFFFFFF".
-        raise DocumentRefused("a number or an escape sequence that is not valid") from None
+        # Nor does its scanner: "\UFFFFFFFF".
+        raise DocumentRefused("an escape sequence or a number that is not valid", loader.get_mark()) from None
 
 
 def line_of(text: str, place: Iterable[str | int]) -> int | None:
-    """Return the line, from 1, of the deepest part of ``place`` that a document which `parse` accepts has; None if it
-    has no part of it."""
-    loader, line = _Loader(text), None
+    """Return the line, from 1, of the deepest part of ``place`` that a document which `parse` accepts has: that of the
+    whole document if it has no part of it. None if the document is empty."""
+    loader = _Loader(text)
     try:
         node: Any = loader.get_single_node()
     finally:
         loader.dispose()
+    line = None if node is None else node.start_mark.line + 1
     steps = list(place)
     for at, step in enumerate(steps):
         found = None
@@ -202,6 +215,12 @@ def line_of(text: str, place: Iterable[str | int]) -> int | None:
             break
         line, node = found[0].start_mark.line + 1, found[1]
     return line
+
+
+def at_line(source: str, text: str, place: Iterable[str | int]) -> str:
+    """Return ``source``, the name of a file, with the line of a place in its ``text``."""
+    line = line_of(text, place)
+    return source if line is None else f"{source}, line {line}"
 
 
 def _with_texts(node: yaml.Node | None, place: KeyPath) -> yaml.Node | None:
