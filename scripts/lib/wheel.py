@@ -72,6 +72,9 @@ def copy_tree(tree: Path) -> None:
     (own / "py.typed").touch()
     for package, place in [*((package, own) for package in PACKAGES), (OUTSIDE, tree)]:
         shutil.copytree(ROOT / package, place / package, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+    # The documentation of this version, at whose place the help of the commands points.
+    shutil.copytree(ROOT / "docs", own / "docs", ignore=shutil.ignore_patterns("pictures", "next"))
+    shutil.copy(ROOT / "README.md", own / "README.md")
     modules = frozenset(_modules(own))
     for file in sorted(tree.rglob("*.py")):
         if file != own / "__init__.py":

@@ -140,6 +140,7 @@ def test_every_command_has_help_with_its_exit_statuses(streamproof: Command, com
     assert ran.status == 0
     assert ran.out.startswith("usage: streamproof")
     assert "exit status: " in ran.out
+    assert ran.out.endswith(f"\ndocumentation of this version: {ROOT / 'README.md'}\n")
 
 
 def test_bash_completes_commands_options_and_files(streamproof: Command, tmp_path: Path) -> None:

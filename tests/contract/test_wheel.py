@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -72,7 +73,7 @@ def test_the_wheel_has_no_common_top_level_name(wheel: Path) -> None:
 @pytest.mark.full
 def test_a_checkout_and_a_build_under_another_umask_give_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
-    for name in (*PACKAGES, "chaosstreamproof", "scripts/lib"):
+    for name in (*PACKAGES, "chaosstreamproof", "docs", "scripts/lib"):
         shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("README.md", "LICENSE", "pyproject.toml"):
         shutil.copy(ROOT / name, checkout / name)
@@ -114,6 +115,10 @@ def test_the_command_of_the_wheel_works(installed: Path) -> None:
         done = run(installed, "-m", "streamproof.validator.cli.main", command, "--help")
         assert (done.returncode, done.stderr) == (0, "")
         assert "usage: streamproof" in done.stdout
+        address = Path(done.stdout.split()[-1])
+        assert address == installed / "streamproof" / "README.md"
+        pages = set(re.findall(r"docs/[\w/-]+\.md", done.stdout))
+        assert [page for page in pages if not (address.parent / page).is_file()] == []
 
 
 def test_a_command_without_its_extra_names_it(installed: Path, tmp_path: Path) -> None:

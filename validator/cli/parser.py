@@ -26,6 +26,7 @@ EXIT_PRINTED: Final = "exit status: 0 printed; 2 bad usage"
 EXIT_REFUSED: Final = "exit status: 2, since it is not supported yet"
 EXIT_OF_ACTIONS: Final = "exit status: that of the action, see the help of each"
 SHELLS: Final = ("bash", "zsh")
+DOCUMENTATION: Final = Path(__file__).resolve().parents[2] / "README.md"
 
 
 class _BadUsage(Exception):
@@ -39,6 +40,10 @@ class _Parser(argparse.ArgumentParser):
         keywords.setdefault("allow_abbrev", False)
         keywords.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(**keywords)
+
+    def format_help(self) -> str:
+        """The help, with the place of the pages that it names. In a wheel they are beside the packages, too."""
+        return f"{super().format_help()}\ndocumentation of this version: {DOCUMENTATION}\n"
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse what is left over in the parser that knows the options of the command."""
