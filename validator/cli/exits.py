@@ -26,7 +26,7 @@ STATUS_OF_ERROR: Final = {
 }
 """Errors of other packages that mean "bad usage or configuration", by name, since importing them would load Spark."""
 
-EXTRA_OF: Final = {"grafana_api": "grafana", "requests": "grafana"}
+EXTRA_OF: Final = {"grafana_api": "grafana", "opentelemetry": "otlp", "requests": "grafana"}
 """A package that the base installation lacks -> the extra that installs it (pyproject.toml)."""
 
 OWN_PACKAGES: Final = ("validator.", "generator.", "testbed.", "faults.", "dashboards.")

@@ -5,6 +5,7 @@ In the model, durations are whole microseconds and keys are tuples. :func:`valid
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, PrivateAttr, SecretStr, ValidationInfo, field_validator, model_validator
@@ -44,6 +45,7 @@ __all__ = [
     "Measures",
     "Metrics",
     "Notification",
+    "Otlp",
     "Output",
     "Publish",
     "ResultFields",
@@ -252,6 +254,24 @@ class Authorization(Frozen):
         return self
 
 
+class Otlp(WithDurations):
+    """An OpenTelemetry collector that gets the metrics by OTLP over HTTP. It needs `streamproof[otlp]`."""
+
+    endpoint: str
+    """Address with the path, such as `https://collector:4318/v1/metrics`."""
+    interval_us: PositiveDuration = 30_000_000
+    """Time between two requests. The last one is sent at the end of the run."""
+    headers: dict[str, SecretStr] = Field(default_factory=dict)
+    """Headers of each request, through `${NAME}` or `${file:PATH}`."""
+
+    @field_validator("endpoint")
+    @classmethod
+    def _is_address(cls, endpoint: str) -> str:
+        if not re.fullmatch(r"https?://[^/@\s]+(/\S*)?", endpoint):
+            raise broken_rule("it is not an address", "write http://HOST:PORT/v1/metrics, and secrets below headers")
+        return endpoint
+
+
 class Metrics(Frozen):
     """Where metrics, reports and the status page are served."""
 
@@ -267,6 +287,8 @@ class Metrics(Frozen):
     """Serve HTTPS instead of HTTP (docs/security.md)."""
     authorization: Authorization | None = None
     """Require a token for everything except `/healthz` and `/readyz` (docs/security.md)."""
+    otlp: Otlp | None = None
+    """Send the metrics to a collector, too."""
 
 
 class Publish(Frozen):

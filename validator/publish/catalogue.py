@@ -340,6 +340,9 @@ The sidecar serves these metrics at `/metrics` of `metrics.address:metrics.port`
 - **Start and restart.** Every class starts at 0. After a restart `/metrics` answers 503 until the totals are restored,
   so a counter never falls.
 - **Not measured.** `inconsistent` stays at 0 (null in the report), and so does `wrong_value` without `oracle.values`.
+- **OpenTelemetry.** [`metrics.otlp`](configuration.md#metricsotlp) also sends them to a collector, under the same
+  names, without exemplars and values that are NaN (`pip install 'streamproof[otlp]'`; the image lacks it).
+  `OTEL_EXPORTER_OTLP_CERTIFICATE` names a private CA.
 - **Exemplars.** In OpenMetrics the samples of `violations_confirmed_total` have exemplars: the id of the newest
   violation of that class and phase.
 

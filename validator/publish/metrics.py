@@ -60,6 +60,12 @@ class SnapshotCollector(Collector):
             self._batches = snapshot.batches
             self._exemplars = _exemplars(snapshot)
 
+    def samples(self) -> Samples:
+        """Return the values that a scrape would get now."""
+        with self._lock:
+            plain_values = {name: dict(values) for name, values in self._plain.items()}
+            return Samples(plain_values, {name: dict(values) for name, values in self._histograms.items()})
+
     def collect(self) -> Iterator[Metric]:
         """Yield one family for each entry of the catalogue, in its order."""
         with self._lock:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import threading
 import time
 from collections.abc import Callable
@@ -36,6 +37,7 @@ from validator.publish.history import HISTORY_FILE, read
 from validator.publish.live_page import live_page
 from validator.publish.metrics import SnapshotCollector, registry
 from validator.publish.next_steps import RUNBOOK
+from validator.publish.otlp import OtlpSender
 from validator.publish.published_files import DAMAGED, Say, json_of, not_shown, violations_of
 from validator.publish.redaction import Redaction
 from validator.publish.report import (
@@ -49,6 +51,7 @@ from validator.publish.report import (
 )
 from validator.publish.report_types import Report, ViolationsReport
 from validator.publish.runbook_pages import runbook_names, runbook_page, runbook_place
+from validator.publish.samples import Samples
 from validator.publish.sentences import headline, outstanding, verdict_line
 from validator.publish.server import Answer, Request, Route, Server, Stream, json_answer
 from validator.publish.times import parse_rfc3339
@@ -115,6 +118,7 @@ class Publisher:
         self._registry = registry(self._collector)
         self._published_at: float | None = None
         self._server: Server | None = None
+        self._otlp: OtlpSender | None = None
         # If the state has a report, an earlier process published its counters: zeros would make them fall.
         self._restoring = (state_path / REPORT_FILE).exists()
         self._report: str | None = None
@@ -156,10 +160,13 @@ class Publisher:
     def start(self) -> Endpoint:
         """Listen, and write the endpoint to `endpoint.json`. Returns the endpoint.
 
-        Raises EndpointError, AccessError, OSError.
+        Raises EndpointError, AccessError, OSError, and ModuleNotFoundError for `metrics.otlp` without its packages.
         """
         metrics = self._config.metrics
         self._state.mkdir(parents=True, exist_ok=True)
+        if metrics.otlp is not None:
+            names = self._config.pipeline, f"{platform.node()}:{metrics.port}"
+            self._otlp = OtlpSender(metrics.otlp, names, self._samples, self._say)
         routes: dict[str, Route] = {
             "/": self._page,
             "/metrics": self._metrics,
@@ -216,6 +223,9 @@ class Publisher:
     def stop(self) -> None:
         """Stop serving, remove `endpoint.json` and write the history. The report stays. Raises OSError."""
         self._feed.close()
+        if self._otlp is not None:
+            self._otlp.close()
+            self._otlp = None
         if self._server is not None:
             self._server.stop()
             self._server = None
@@ -239,6 +249,9 @@ class Publisher:
             return Answer(text, server.TEXT, HTTPStatus.SERVICE_UNAVAILABLE)
         encode, content_type = choose_encoder(request.accept)
         return Answer(encode(self._registry), content_type)
+
+    def _samples(self) -> Samples | None:
+        return None if self._restoring else self._collector.samples()
 
     def _ready(self, _: Request) -> Answer:
         with self._lock:
