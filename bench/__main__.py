@@ -5,6 +5,7 @@ Prints tables and writes docs/bench/PART.json and docs/bench/README.md.
 once: a plain read of the topics, then `validate --once` on them, in one run. flat: the same from 3 M to 30 M events.
 live: the live sidecar at a constant rate, with losses and duplicates to find. keys: a million keys per window.
 shapes: as once, for each way in which topics write ids, times and names (``--shape``).
+formats: as once, of the same events in each format, with a schema registry.
 restart: time and memory of a start with ``--cells`` settled cells (repeatable); idle: CPU of a batch without records.
 day: memory over 24 hours of event time with 100,000 keys a minute, and a start with their 144 M cells (half an hour).
 disk: bytes per event on disk, by the kind of its id.
@@ -29,18 +30,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import campaign, outage, sizing, table
+from bench.formats import event_cases
 from bench.measuring import Sampler
 from bench.restart import day, idle, restart
 from bench.writer import Load
 from testbed.broker import EmbeddedBroker
 from testbed.checkout import machine
+from testbed.registry_stub import RegistryStub
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CONFIG: Final = """
 pipeline: bench
 guarantee: exactly_once
 kafka: {{bootstrap_servers: "{servers}"}}
-inputs: [{{topic: {inputs}, fields: {{{id}key: {key}, event_time: timestamp}}}}]
+{registry}inputs: [{{topic: {inputs}, {format}fields: {fields}}}]
 outputs: [{{topic: {outputs}, {output}}}]
 oracle: {{{oracle}}}
 timing: {{overdue_after: 5s, missing_after: 10s}}
@@ -48,6 +51,7 @@ state: {{path: {state}}}
 metrics: {{port: 0}}
 limits: {{records_per_batch: {batch}}}
 """
+FIELDS: Final = "{{{id}key: {key}, event_time: timestamp}}"
 IDS: Final = "fields: {key: page, window_start: windowStart, ids: [clickIds, updateIds]}"
 VALUES: Final = "evidence: values, fields: {key: page, window_start: windowStart, values: {n: events, sum: amount}}"
 RUNNING: Final = "evidence: values, emission: cumulative, fields: {key: page, values: {n: events}}"
@@ -64,6 +68,8 @@ SHAPES: Final[Mapping[str, Load]] = {
 """Shape -> its load. `uuids` has times with an offset, `parts` has ids in headers and keys in `$key`, `escapes` has
 names with escapes, and `cells` has one event per cell. `values` has no ids: results state number and sum. `words` is a
 running count of a million keys, with a result for each event."""
+FORMAT_EVENTS: Final = 3_000_000
+"""Events in each format."""
 WARM_UP_SECONDS: Final = 30
 """Beginning of the live load, in which the JVM still compiles. Figures that exclude it have `after_warm_up` in their
 name."""
@@ -131,6 +137,26 @@ def shapes(given: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+def formats(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """As `once`, of the same events in each format, with results in JSON; JSON is the first."""
+    rows: list[dict[str, Any]] = []
+    for name, case in event_cases().items():
+        registry = RegistryStub()
+        for number, schema in case.schemas.items():
+            assert schema is not None, "a case has its schemas"
+            registry.add(int(number), schema.text, schemaType=schema.kind)
+        with EmbeddedBroker(heap_mb=1024) as broker:
+            load = Load("", "", "", 0, format=name)
+            row = {"format": name, **_once(broker, FORMAT_EVENTS, given.batch, load, registry.url)}
+        registry.close()
+        base = rows[0] if rows else row
+        row["rate_to_that_of_json"] = round(row["validate_events_per_second"] / base["validate_events_per_second"], 2)
+        row["cpu_to_that_of_json"] = round(row["all_cpu_seconds"] / base["all_cpu_seconds"], 2)
+        rows.append(row)
+        _print([row])
+    return rows
+
+
 def disk(_: argparse.Namespace) -> list[dict[str, Any]]:
     """Bytes on disk per event and its result."""
     rows = [sizing.disk(kind, batches, events) for kind in sizing.KINDS for batches, events in sizing.SIZES]
@@ -165,11 +191,11 @@ def _written(broker: EmbeddedBroker, events: int, shape: Load) -> Mapping[str, f
     return {"writing": written["seconds"], "reading": plain["seconds"]}
 
 
-def _once(broker: EmbeddedBroker, events: int, batch: int, shape: Load) -> dict[str, Any]:
+def _once(broker: EmbeddedBroker, events: int, batch: int, shape: Load, registry: str = "") -> dict[str, Any]:
     """Write the topics, read them plainly, then `validate --once`."""
     plain = _written(broker, events, shape)
     with tempfile.TemporaryDirectory() as folder:
-        config = _config(folder, broker, batch, shape)
+        config = _config(folder, broker, batch, shape, registry)
         began = time.monotonic()
         command = [sys.executable, "-m", "validator.cli.main", "validate", str(config), "--once"]
         process = subprocess.Popen(command, cwd=ROOT)
@@ -301,10 +327,11 @@ def _metrics(state: Path) -> str:
 
 def _with_ids(**names: Any) -> str:
     """The configuration of a pipeline whose results list ids."""
-    return CONFIG.format(id="id: id, ", output=IDS, oracle=WINDOWS, **names)
+    fields = FIELDS.format(id="id: id, ", key=names.pop("key"))
+    return CONFIG.format(registry="", format="", fields=fields, output=IDS, oracle=WINDOWS, **names)
 
 
-def _config(folder: str, broker: EmbeddedBroker, batch: int, shape: Load | None = None) -> Path:
+def _config(folder: str, broker: EmbeddedBroker, batch: int, shape: Load | None = None, registry: str = "") -> Path:
     path = Path(folder) / "bench.yaml"
     state = Path(folder) / "state"
     in_parts = shape is not None and shape.in_parts
@@ -313,11 +340,16 @@ def _config(folder: str, broker: EmbeddedBroker, batch: int, shape: Load | None 
         id_, output, oracle = "", VALUES, f"{oracle}, values: {{n: count, sum: sum(amount)}}"
     elif shape is not None and shape.running:
         id_, output, oracle = "", RUNNING, "kind: running_aggregate, values: {n: count}"
+    fields, format_ = FIELDS.format(id=id_, key="$key" if in_parts else "page"), ""
+    if shape is not None and shape.format:
+        case = event_cases()[shape.format]
+        fields, format_ = case.fields, f"format: {case.format}, key_format: {case.key_format}, "
     names = {
-        "id": id_,
+        "registry": f"schema_registry: {{url: '{registry}'}}\n" if registry else "",
+        "format": format_,
+        "fields": fields,
         "output": output,
         "oracle": oracle,
-        "key": "$key" if in_parts else "page",
         "servers": broker.bootstrap_servers,
         "inputs": "click",
         "outputs": "output",
@@ -360,6 +392,7 @@ _PARTS: Final = {
     "live": live,
     "keys": keys,
     "shapes": shapes,
+    "formats": formats,
     "day": day,
     "restart": restart,
     "disk": disk,

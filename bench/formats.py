@@ -1,6 +1,7 @@
 """Records per second of each format beside JSON of the same records, in one process: ``python -m bench.formats``.
 
 Only decoding is measured, in processor time: reading from Kafka, grouping and judging are the same for all formats.
+``scripts/bench formats`` measures the whole sidecar.
 """
 
 from __future__ import annotations
@@ -60,6 +61,16 @@ class Case:
     fields: str
     key_format: str = "text"
     schemas: Schemas = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The kind of the format."""
+        return self.format.removeprefix("{kind: ").partition(",")[0]
+
+
+def event_cases() -> dict[str, Case]:
+    """Format -> the case of events with integer ids."""
+    return {case.name: case for case in _cases() if case.of == "event"}
 
 
 def _json(record: Record) -> tuple[bytes, None]:
@@ -193,8 +204,7 @@ def main() -> None:
     for case in _cases():
         took = seconds_per_record(case, _records(case.of, random.Random(1)), repeats)
         base = json_seconds.setdefault(case.of, took)
-        name = case.format.removeprefix("{kind: ").partition(",")[0]
-        named = f"`{name}`" + (", `time_windowed` key" if case.key_format != "text" else "")
+        named = f"`{case.name}`" + (", `time_windowed` key" if case.key_format != "text" else "")
         print(f"| {case.of} | {named} | {1e-3 / took:,.0f} | {base / took:.2f} |")
 
 

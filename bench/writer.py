@@ -18,7 +18,10 @@ from typing import Final
 
 from confluent_kafka import Producer
 
+from bench.formats import event_cases
+
 WINDOW_MS = 60_000
+_DAY_MS: Final = 86_400_000
 _64_BITS: Final = 2**64 - 1
 
 
@@ -30,7 +33,8 @@ class Load:
     ``uuids``: ids are texts of 36 characters. ``zoned``: event times are ISO 8601 with the offset +02:00.
     ``in_parts``: the id of an event is in the header `id`, its key in the record's key. ``escapes``: names of pages
     have escapes and characters other than ASCII. ``values``: events have an amount and no id, and results state number
-    and sum. ``running``: each event has a result with the number of events of its page so far, and no others."""
+    and sum. ``running``: each event has a result with the number of events of its page so far, and no others.
+    ``format``: events are those of `bench.formats` in this format, and of the last day."""
 
     servers: str
     inputs: str
@@ -47,6 +51,7 @@ class Load:
     escapes: bool = False
     values: bool = False
     running: bool = False
+    format: str = ""
 
 
 def write(load: Load) -> dict[str, float]:
@@ -68,6 +73,9 @@ def write(load: Load) -> dict[str, float]:
     keys = plain if load.in_parts else quoted
     tails = [f'","page":{name},"creationTimestamp":"' for name in quoted]
     step = max(1, WINDOW_MS // load.per_window)
+    encoded = event_cases()[load.format].written if load.format else None
+    # Event times are the records' timestamps, which retention counts.
+    first = (int(time.time()) * 1_000 - _DAY_MS) // WINDOW_MS * WINDOW_MS if encoded else 0
     began = time.monotonic()
     event, instant, window = 0, 0, 0
     opened: list[list[str]] = [[] for _ in quoted]
@@ -76,7 +84,7 @@ def write(load: Load) -> dict[str, float]:
 
     def close_window() -> None:
         nonlocal dropped, repeated, cells
-        start, end = iso(window * WINDOW_MS), iso((window + 1) * WINDOW_MS)
+        start, end = iso(first + window * WINDOW_MS), iso(first + (window + 1) * WINDOW_MS)
         for name, key, ids in zip(quoted, keys, opened, strict=True):
             if not ids:
                 continue
@@ -103,6 +111,12 @@ def write(load: Load) -> dict[str, float]:
             id_ = f'"{uuid(event)}"' if load.uuids else str(event)
             if not load.running:
                 opened[place].append(id_)
+            if encoded:
+                at = first + instant
+                more = {"price": event % 1_000 / 8, "kind": "A", "note": None if event % 2 else "a note"}
+                raw, own_key = encoded({"id": event, "page": plain[place], "at": at, **more})
+                put(producer, load.inputs, raw, own_key or key, at_ms=at)
+                continue
             value = f'{{"timestamp":"{stamp}{tails[place]}{stamp}"}}'
             headers: list[tuple[str, str | bytes | None]] | None = None
             if load.in_parts:
@@ -134,13 +148,18 @@ def write(load: Load) -> dict[str, float]:
 
 
 def put(
-    producer: Producer, topic: str, value: str, key: str, headers: list[tuple[str, str | bytes | None]] | None = None
+    producer: Producer,
+    topic: str,
+    value: str | bytes,
+    key: str | bytes,
+    headers: list[tuple[str, str | bytes | None]] | None = None,
+    at_ms: int = 0,
 ) -> None:
-    """Produce one record; wait while the producer's queue is full."""
+    """Produce one record; wait while the producer's queue is full. ``at_ms``: its timestamp; 0: now."""
     while True:
         try:
             if headers is None:
-                producer.produce(topic, value, key)
+                producer.produce(topic, value, key, timestamp=at_ms)
             else:
                 producer.produce(topic, value, key, headers=headers)
         except BufferError:

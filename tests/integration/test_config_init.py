@@ -12,7 +12,7 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.integration.registry_stub import RegistryStub
+from testbed.registry_stub import RegistryStub
 from tests.integration.sidecar_fixtures import read_report, shared_session, verdicts
 from tests.tiers import full
 from tests.unit.pipeline_shapes import SHAPES

@@ -12,7 +12,7 @@ from typing import Any, Final
 import fastavro
 import pytest
 
-from tests.integration.registry_stub import RegistryStub
+from testbed.registry_stub import RegistryStub
 from tests.integration.sidecar_fixtures import Pipeline, counts, pipeline, spark
 from validator.cli import samples
 

@@ -17,7 +17,7 @@ import pytest
 from pydantic import ValidationError
 
 from testbed.certificates import Authority
-from tests.integration.registry_stub import RegistryStub
+from testbed.registry_stub import RegistryStub
 from validator.config.registry import SchemaRegistry
 from validator.model.schemas import RegisteredSchema
 from validator.settings.formats.avro import AvroReader

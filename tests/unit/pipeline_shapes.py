@@ -361,8 +361,30 @@ def avro_service() -> Shape:
     return copied(("orders", "order-validations"), given, results, schemas=schemas)
 
 
-NOT_PROPOSED: Final = ("kafka-streams-word-count",)
-"""The pipelines that `config init` does not recognise."""
+@shape
+def connect_table() -> Shape:
+    orders = [{"id": n, "shop": key, "placed_at": at} for n, key, at in rows(70, 800, ("ulm", "jena"))]
+    schema = {"type": "struct", "optional": False, "fields": [{"type": "int64", "optional": False, "field": "id"}]}
+    given = [one({"schema": schema, "payload": order}, {"schema": None, "payload": order["id"]}) for order in orders]
+    results = [
+        one(
+            {"before": None, "after": order, "op": "c", "source": {"lsn": 90 + n}, "ts_ms": START_MS},
+            {"id": order["id"]},
+        )
+        for n, order in enumerate(orders)
+    ]
+    return copied(("orders", "warehouse.public.orders"), given, results)
+
+
+@shape
+def mirror_maker() -> Shape:
+    given = [
+        one({"item": "ABC"[n % 3], "total": n % 5}, None if n % 20 == 7 else key, at, [("trace", b"%d" % n)])
+        for n, key, at in rows(90, 600, ("c-4", "c-5"))
+    ]
+    return copied(("orders", "west.orders"), given, given)
+
+
 GALLERY: Final = tuple(SHAPES)
 """The names above: each is the name of a configuration."""
 
@@ -580,3 +602,69 @@ def count_and_least() -> Shape:
 
     given = [one({"currency": key, "amount": 10 + n * 37 % 1_000, "ts": at}) for n, key, at in events]
     return counted(("in", "out"), given, results)
+
+
+def _by_page(size_ms: int, events: Sequence[Row], line: Callable[[Row], str]) -> Shape:
+    def results(less: int) -> Iterable[Record]:
+        for number, ((start, key), ids) in enumerate(windows(events, size_ms).items()):
+            yield one({"page": key, "start": start, "hits": len(ids) - less * (number == 3)})
+
+    return counted(("in", "out"), [one(line(row)) for row in events], results)
+
+
+@shape
+def access_log() -> Shape:
+    """Apache's combined log, with commas in the last field."""
+
+    def line(row: Row) -> str:
+        at = text(row[2], "%d/%b/%Y:%H:%M:%S +0000")
+        return f'10.0.0.{row[0] % 7} - - [{at}] "GET {row[1]} HTTP/1.1" 200 {row[0] * 37} "-" "Mozilla/5.0 (X11, en)"'
+
+    return _by_page(60_000, rows(240, 2_000), line)
+
+
+@shape
+def log_lines() -> Shape:
+    """A logger's lines, whose messages have any number of words."""
+
+    def line(row: Row) -> str:
+        at = text(row[2], "%Y-%m-%d %H:%M:%S") + f",{row[2] % 1_000:03}"
+        return f"{at} {('INFO', 'WARN ')[row[0] % 2]} [{row[1]}] shop.Views - viewed{' again' * (row[0] % 5)}"
+
+    return _by_page(30_000, rows(240, 1_700), line)
+
+
+@shape
+def named_values() -> Shape:
+    return listed(
+        rows(120, 1_000),
+        lambda row: one(f'ts={row[2]} level=info id={row[0]} page={row[1]} msg="page {row[0] % 3} viewed"'),
+        10_000,
+        lambda start, key, ids: one({"page": key, "start": start, "ids": ids}),
+    )
+
+
+@shape
+def named_values_with_commas() -> Shape:
+    return listed(
+        rows(120, 1_000),
+        lambda row: one(f"id={row[0]}, page={row[1]}, ts={row[2]}"),
+        10_000,
+        lambda start, key, ids: one({"page": key, "start": start, "ids": ids}),
+    )
+
+
+@shape
+def long_delimiters() -> Shape:
+    """Lines as in MovieLens."""
+    events = rows(90, 1_000, ("17", "18"))
+    given = [one(f"{n}::{key}::{at // 1_000}") for n, key, at in events]
+    return copied(("in", "out"), given, [one({"rating": n, "user": key, "at": at}) for n, key, at in events])
+
+
+@shape
+def lines_as_they_are() -> Shape:
+    """Lines that a relay copies: a pattern could cut them, and the whole line is the identity."""
+    events = [(f"number {n} of {key}", key, at) for n, key, at in rows(80, 1_000)]
+    given = [one(*event) for event in events]
+    return copied(("in", "out"), given, [one({"line": line, "k": key}, None, at) for line, key, at in events])

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from tests.unit.local_run import judged
 from tests.unit.retained_run import START_US, InMemory, grouped
 from validator.codecs.batches import EVENTS, RESULTS, exploded
 from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNOWED
+from validator.codecs.one_record import Record
 from validator.config.examples import EXAMPLES
 from validator.config.load import InvalidConfigError, loads
+from validator.model.classes import Verdict
 from validator.oracles.running_aggregate import RunningAggregate
 from validator.oracles.seam import Reads
 from validator.reconcile.grouping import facts_of_events, facts_of_results
 from validator.reconcile.judge import Rules
 from validator.settings.explode import SEPARATORS, Explode
+from validator.stream.stage import _cut
 
 LINES = ["all streams lead", "Kafka kafka, KAFKA", "", " a\tb  a_1 a ", "a\x0bb\x0cc\u00a0d", "é-É", "\u0130stanbul"]
 ORACLE = RunningAggregate.of(replaces=True).reading(Reads(replaces=True, states_values=True, explodes=True))
@@ -84,3 +89,63 @@ def test_what_cannot_be_judged_is_refused(setting: str, said: str) -> None:
     with pytest.raises(InvalidConfigError) as refused:
         loads(EXAMPLES["kafka-streams-word-count"], Path("/etc"), [setting], {})
     assert said in str(refused.value)
+
+
+ROWS = """
+pipeline: orders-per-shop
+guarantee: exactly_once
+kafka: {bootstrap_servers: "127.0.0.1:9092"}
+inputs:
+  - {topic: orders, envelope: canal, fields: {key: shop, event_time: {path: $envelope.es, unit: ms}}}
+outputs:
+  - {topic: totals, emission: cumulative, evidence: values, fields: {key: $key, values: {orders: n, sum: sum}}}
+oracle: {kind: running_aggregate, values: {orders: count, sum: sum(total)}}
+state: {path: state}
+"""
+
+
+def change(kind: str, *shops: str) -> Record:
+    rows = [{"shop": shop, "total": "2"} if shop else {"total": "2"} for shop in shops]
+    return Record(json.dumps({"type": kind, "es": START_US // 1_000, "isDdl": False, "data": rows}).encode())
+
+
+def total(shop: str, number: int) -> Record:
+    return Record(json.dumps({"n": number, "sum": 2 * number}).encode(), shop.encode())
+
+
+CHANGES = [change("INSERT", "a", "b", "a"), change("INSERT", "a"), change("UPDATE", "b", "b"), change("ALTER")]
+TOTALS = [total("a", 1), total("b", 1), total("a", 2), total("a", 3)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "totals", "counts", "said"),
+    [
+        (CHANGES, TOTALS, {"expected": 4, "processed": 4}, Verdict.PASS),
+        (CHANGES, TOTALS[:3], {"expected": 4, "processed": 3, "missing": 1}, Verdict.FAIL),
+        # One row does not decode, so that each of the record's rows may be an event.
+        ([*CHANGES, change("INSERT", "a", "", "a")], [*TOTALS, total("a", 5)],
+         {"expected": 4, "processed": 4, "duplicate": 2}, Verdict.UNKNOWN),
+    ],
+    ids=["perfect", "a loss", "a row that does not decode"],
+)  # fmt: skip
+def test_each_row_of_a_change_is_an_event(
+    changes: list[Record], totals: list[Record], counts: dict[str, int], said: Verdict, tmp_path: Path
+) -> None:
+    logs = {
+        topic: [record._replace(offset=n) for n, record in enumerate(records)]
+        for topic, records in (("orders", changes), ("totals", totals))
+    }
+    shown = judged(ROWS, logs, tmp_path)
+    found = {name: count for name, count in shown.contributions.items() if count and name in {"duplicate", *counts}}
+    assert (shown.verdicts[shown.guarantee], found) == (said, counts), shown.reasons
+    assert (shown.events_accounted["read"], shown.coverage_differences) == (len(changes), ())
+
+
+def test_the_rows_of_a_record_are_grouped_together() -> None:
+    """Otherwise each group would count the record."""
+    found = list(_cut(iter([rows_of([0, 0, 0, 1, 2, 2, 3])]), 2))
+    assert [batch["offset"].to_pylist() for batch in found] == [[0, 0, 0], [1, 2, 2], [3]]
+
+
+def rows_of(offsets: list[int]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"partition": [0] * len(offsets), "offset": offsets})

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tests.unit.local_run import judged
-from tests.unit.pipeline_shapes import GALLERY, NOT_PROPOSED, SHAPES, Shape
+from tests.unit.pipeline_shapes import GALLERY, SHAPES, VALIDATION, Shape, rows
 from validator.cli.comparison import compare
+from validator.cli.exits import UsageError
 from validator.cli.proposal.columns import TopicSample
 from validator.cli.proposal.file import text_of
 from validator.cli.proposal.proposal import Proposal, propose
+from validator.cli.proposal.schema_files import formats_of
 from validator.codecs.one_record import Event, Record, Result
 from validator.config import examples
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.model.classes import Verdict
 from validator.model.snapshot import Snapshot
+from validator.settings.formats.guesses import Setting
 from validator.stream.sources import readers_of, sources_of
 
 SETTINGS = {
@@ -32,10 +37,13 @@ SETTINGS = {
 }
 
 
-def proposed(shape: Shape) -> Proposal:
+def proposed(shape: Shape, formats: Mapping[str, tuple[Setting, ...]] = {}) -> Proposal:
     def samples(logs: Mapping[str, Sequence[Record]]) -> list[TopicSample]:
         whole = {topic for topic, records in logs.items() if not records or not records[0].offset}
-        return [TopicSample(topic, tuple(records), is_whole=topic in whole) for topic, records in logs.items()]
+        return [
+            TopicSample(topic, tuple(records), topic in whole, formats.get(topic, ()))
+            for topic, records in logs.items()
+        ]
 
     aside = {"late": samples(shape.late), "rejected": samples(shape.rejected)}
     return propose(samples(shape.inputs), samples(shape.outputs), SETTINGS, shape.schemas, aside)
@@ -66,7 +74,7 @@ def test_a_pipeline_of_the_gallery_is_judged_and_a_loss_is_found(name: str, tmp_
     check(EXAMPLES[name], SHAPES[name](), tmp_path)
 
 
-@pytest.mark.parametrize("name", [name for name in SHAPES if name not in NOT_PROPOSED])
+@pytest.mark.parametrize("name", SHAPES)
 def test_the_proposed_file_judges_a_perfect_engine_clean_and_finds_a_loss(name: str, tmp_path: Path) -> None:
     shape = SHAPES[name]()
     proposal = proposed(shape)
@@ -130,3 +138,65 @@ def test_aggregates_of_fields_are_proposed_beside_the_count() -> None:
         "mean": "avg(amount)",
     }
     assert "18 of 18 windows" in proposal.proof
+
+
+def messages() -> tuple[bytes, list[bytes]]:
+    """Descriptors of Protobuf, and the orders of `avro-service` as messages."""
+    file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
+    order = file.message_type.add(name="Order")
+    for number, name in enumerate(("id", "customerId", "createdAt"), 1):
+        order.field.add(name=name, number=number, label=1, type=9 if name == "id" else 3)
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    made = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+    orders = [{"id": f"o-{n}", "customerId": int(key), "createdAt": at} for n, key, at in rows(70, 800, ("15", "16"))]
+    return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString(), [
+        made(**one).SerializeToString() for one in orders
+    ]
+
+
+@pytest.mark.parametrize("prefix", [b"", b"\0\0\0\0\7\0"], ids=["alone", "in Confluent's framing"])
+def test_schemas_of_files_are_used(prefix: bytes, tmp_path: Path) -> None:
+    shape = SHAPES["avro-service"]()
+    [(out, results)] = shape.outputs.items()
+    [(out, lost)] = shape.lost.items()
+    descriptors, values = messages()
+    (tmp_path / "orders.desc").write_bytes(descriptors)
+    (tmp_path / "validations.avsc").write_text(json.dumps(VALIDATION))
+    # The registry's records without Confluent's prefix.
+    bare = [[it._replace(value=(it.value or b"")[5:]) for it in of] for of in (results, lost)]
+    shape = Shape(
+        {"orders": [Record(prefix + value, offset=n) for n, value in enumerate(values)]}, {out: bare[0]}, {out: bare[1]}
+    )
+    given = [f"orders={tmp_path}/orders.desc", f"{out}={tmp_path}/validations.avsc"]
+    formats = formats_of(given, ("orders", out), has_registry=False)
+    proposal = proposed(shape, formats)
+    text = text_of(proposal, "records")
+    assert proposal.is_proven, text
+    file = {"file": f"{tmp_path}/validations.avsc"}
+    assert proposal.document["outputs"][0]["format"] == {"kind": "avro", "schema": file}
+    check(text, shape, tmp_path)
+    without = proposed(shape)
+    assert not without.is_proven
+    assert any(f"name a file with --schema {out}=FILE" in one for one in without.doubts), without.doubts
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("other=a.avsc", "does not begin with a topic"),
+        ("orders", "does not begin with a topic"),
+        ("orders=absent.avsc", "cannot be read (No such file or directory)"),
+        ("orders=empty", "neither an Avro schema nor descriptors"),
+        ("orders=orders.desc:shop.Other", "has no such type; use one of shop.Order"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_refused(
+    given: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty").touch()
+    Path("orders.desc").write_bytes(messages()[0])
+    with pytest.raises(UsageError) as refused:
+        formats_of([given], ("orders",), has_registry=False)
+    assert said in str(refused.value)

@@ -303,6 +303,7 @@ def config(given: argparse.Namespace) -> int:
             given.bootstrap,
             {part: getattr(given, part) for part in ("inputs", "outputs", "late", "rejected")},
             given.registry,
+            given.schema_files,
             given.assignments,
             given.records,
             head=MODE_LINE,

@@ -406,6 +406,15 @@ def _config_init(actions: Any, shared: argparse.ArgumentParser) -> None:
         )
     init.add_argument("--registry", metavar="URL", help="the schema registry, if records name schemas")
     init.add_argument(
+        "--schema",
+        dest="schema_files",
+        action="append",
+        default=[],
+        metavar="TOPIC=FILE",
+        help="a file with the Avro schema of a topic's values, or with descriptors of Protobuf (TOPIC=FILE:TYPE, if it "
+        "has several types); may be repeated",
+    )
+    init.add_argument(
         "--records",
         type=_positive,
         default=20_000,

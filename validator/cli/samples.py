@@ -46,7 +46,7 @@ class SampledRecord:
     ``undecodable``: why it does not decode: every field that does not fit. ``content``: its content in words.
     ``instant_us``: its time, in microseconds. They are empty or None for a tombstone, and for a record of a topic that
     is not judged. ``has_no_id``: whether it is a result with an empty list of ids.
-    ``decoded``: the event or result. ``time_us``: its broker time.
+    ``decoded``: its events, or its result. ``time_us``: its broker time.
     """
 
     topic: str
@@ -56,7 +56,7 @@ class SampledRecord:
     content: str | None = None
     instant_us: int | None = None
     has_no_id: bool = False
-    decoded: Event | Result | None = None
+    decoded: tuple[Event | Result, ...] = ()
     time_us: int = 0
 
 
@@ -121,10 +121,10 @@ def check(config: Config, partitions: Mapping[str, Sequence[int]]) -> Iterator[C
             yield from _topic_findings(config, config.entry_of(source.topic), source.topic, topics[source.topic])
     compared = [entry.topic for entry in (*config.inputs, *config.outputs)]
     records = (
-        (it.topic, it.partition, it.offset, it.time_us, it.decoded)
+        (it.topic, it.partition, it.offset, it.time_us, one)
         for name in compared
         for it in (topics[name].good if name in topics else ())
-        if it.decoded is not None
+        for one in it.decoded
     )
     yield from compare(config, records, whole={name: topics[name].is_whole for name in topics})
 
@@ -143,7 +143,8 @@ def _read(
                 continue
             topic, record = item
             sampled = SampledRecord(topic, record.partition, record.offset)
-            decoded = decoders[topic].decode(record) if topic in judged else None
+            found = decoders[topic].decode_all(record) if topic in judged else ()
+            decoded = found[0] if found else None
             if isinstance(decoded, Undecodable):
                 sampled = replace(sampled, undecodable=decoders[topic].problems(record))
             elif isinstance(decoded, (Event, Result)):
@@ -154,7 +155,7 @@ def _read(
                     content=_understood(config, decoded),
                     instant_us=instant,
                     has_no_id=no_id,
-                    decoded=decoded,
+                    decoded=tuple(one for one in found if isinstance(one, (Event, Result))),
                     time_us=record.timestamp_us,
                 )
             yield sampled

@@ -14,7 +14,16 @@ import pyarrow.compute as pc
 
 from validator.codecs.columns import DECODED, RESULT_TYPE, SKIPPED, TOMBSTONE, UNDECODABLE, UNEXAMINED, UNOWED
 from validator.codecs.fingerprints import Ints
-from validator.codecs.one_record import Event, OmittedPart, Record, RecordDecoder, Result, Tombstone, Unexamined
+from validator.codecs.one_record import (
+    Event,
+    OmittedPart,
+    Record,
+    RecordDecoder,
+    Result,
+    Tombstone,
+    Undecodable,
+    Unexamined,
+)
 from validator.codecs.plain_events import RECORD_SCHEMA, Events, PlainEvents
 from validator.codecs.plain_fields import numbers, plain
 from validator.codecs.plain_json import AMOUNT
@@ -38,11 +47,11 @@ EVENTS: Final = pa.schema(
         ("values", pa.list_(AMOUNT)),
     ]
 )
-"""A row is a record. An event has ``id`` or ``text_id``. ``status``: null stands for `DECODED`, or `UNDECODABLE` if
-there is no time. If a record did not decode, the columns between its position and its status are null, with three
-exceptions: ``key`` has the reason if the record was not examined, ``text_id`` is the position that an undecodable
-rejected record names, and a tombstone may have a time. ``values``: a number or null for each field that results
-aggregate, in every row."""
+"""A row is a record; with `RecordDecoder.splits_rows`, an event of it. An event has ``id`` or ``text_id``. ``status``:
+null stands for `DECODED`, or `UNDECODABLE` if there is no time. If a record did not decode, the columns between its
+position and its status are null, with three exceptions: ``key`` has the reason if the record was not examined,
+``text_id`` is the position that an undecodable rejected record names, and a tombstone may have a time. ``values``: a
+number or null for each field that results aggregate, in every row."""
 
 RESULTS: Final = pa.schema(
     [
@@ -104,15 +113,22 @@ class EventBatches:
 
     def _singly(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         records = list(_records(batch))
-        found = [self.decoder.decode(record) for record in records]
+        of_records = [self.decoder.decode_all(record) for record in records]
+        found = list(chain.from_iterable(of_records))
+        if len(found) > len(records):
+            rows = [row for row, of_one in enumerate(of_records) for _ in of_one]
+            batch, records = batch.take(pa.array(rows)), [records[row] for row in rows]
         events = [item if isinstance(item, Event) else None for item in found]
         ids = [event and event.id for event in events]
         if self.space is not None:
             ids = [None if id_ is None else self.space.named(id_) for id_ in ids]
         if self.decoder.names_positions:
             # The id of a record that does not decode is the position that it names.
-            named = zip(ids, records, strict=True)
-            ids = [self.decoder.named_position(record) if id_ is None else id_ for id_, record in named]
+            named = zip(ids, found, records, strict=True)
+            ids = [
+                self.decoder.named_position(record) if isinstance(item, Undecodable) else id_
+                for id_, item, record in named
+            ]
         columns = [
             *[batch[name] for name in _POSITION],
             pa.array([id_ if type(id_) is int else None for id_ in ids], pa.int64()),

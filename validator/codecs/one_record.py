@@ -494,7 +494,7 @@ class RecordDecoder:
     against which a result's ``window_end`` is checked; None: it is not checked. ``limits``: None: sizes are not
     checked. ``rounding``: the oracle's rounding of event times. ``condition``: it must hold for an event that
     contributes. ``missing_key``: as the setting of an input; None: as ``entry`` has it. ``schemas``: those of a
-    registry that are known. ``values``: those that results state.
+    registry that are known. ``values``: those that results state. ``splits_rows``: each row of a change is an event.
     """
 
     def __init__(
@@ -508,6 +508,8 @@ class RecordDecoder:
         missing_key: str | None = None,
         schemas: Schemas = NO_SCHEMAS,
         values: Values = NO_VALUES,
+        *,
+        splits_rows: bool = False,
     ) -> None:
         # The model of the limits is not kept, so that workers need not import it.
         self.most = (
@@ -519,7 +521,9 @@ class RecordDecoder:
         self.envelope = None if kind is None else ENVELOPES[kind]
         """The form of the changes that the topic has; None: it has none."""
         self.operations = frozenset(getattr(entry, "operations", None) or EVENTS)
-        """The changes that are events, on an input."""
+        """The changes that are events, on a topic of events."""
+        self.splits_rows = splits_rows and self.envelope is not None and self.envelope.is_listed
+        """Whether a record can have several events."""
         self.reader = entry.format.reader("value", schemas)
         """It reads the values."""
         self.key_reader = entry.key_format.reader("key", schemas)
@@ -616,6 +620,7 @@ class RecordDecoder:
             in_value = any(not field.part for field in self._named)
             if record.value and in_value and len(record.value) <= self.most[0]:
                 root = self._root(record, record.value)
+                root = root if self.envelope is None else self._change(root)[1]
             topic, partition, offset = self._named
             named = _scalar(topic.of(record, root))
             if len(named) > _TOPIC_LENGTH_MAX:
@@ -625,7 +630,16 @@ class RecordDecoder:
             return None
 
     def decode(self, record: Record) -> Decoded | Tombstone | Undecodable:
-        """Return the decoded record, a tombstone, or the reason why the record does not decode."""
+        """Return the decoded record, a tombstone, or the reason why the record does not decode. Of a change whose rows
+        are split, this is the first row, or the reason why a row does not decode."""
+        return self.decode_all(record)[0]
+
+    def decode_all(self, record: Record) -> Sequence[Decoded | Tombstone | Undecodable]:
+        """As `decode`, but of a change whose rows are split, an event for each row."""
+        found = self._decoded(record)
+        return found if isinstance(found, list) else [found]
+
+    def _decoded(self, record: Record) -> Decoded | Tombstone | Undecodable | list[Decoded | Tombstone | Undecodable]:
         value = record.value
         if value is None:
             named = self._fields(record, {}, is_withdrawn=True) if self._names_window else None
@@ -653,8 +667,11 @@ class RecordDecoder:
             return Undecodable("envelope", refused.path, str(refused))
         return self._changed(record, root, meaning)
 
-    def _changed(self, record: Record, root: Json, meaning: str) -> Decoded | Tombstone | Undecodable:
-        """Return what a change is on this topic. ``root``: as `_change` returns it."""
+    def _changed(
+        self, record: Record, root: Json, meaning: str
+    ) -> Decoded | Tombstone | Undecodable | list[Decoded | Tombstone | Undecodable]:
+        """Return what a change is on this topic, or an event for each of its rows. ``root``: as `_change` returns
+        it."""
         assert self.envelope is not None, "the topic has changes"
         if not self._is_output and meaning not in self.operations:
             return self._tombstone(record, root)
@@ -664,6 +681,19 @@ class RecordDecoder:
             # SEMANTICS 2.16: the row before the change has the key and the window of the result that it withdraws.
             found = self._fields(record, root, is_withdrawn=True)
             return found if isinstance(found, Result) else Tombstone(self._withdrawn(record, root))
+        if self.splits_rows and len(rows := self._rows_of(root, meaning)) > 1:
+            events = [self._of_row(record, _with_row(root, row), meaning) for row in rows]
+            # The record is counted as a whole.
+            return next((one for one in events if isinstance(one, Undecodable)), events)
+        return self._of_row(record, root, meaning)
+
+    def _rows_of(self, root: Json, meaning: str) -> Sequence[Json]:
+        assert self.envelope is not None, "the topic has changes"
+        rows = root[ENVELOPE].get(self.envelope.image_of(meaning))
+        return rows if isinstance(rows, list) else ()
+
+    def _of_row(self, record: Record, root: Json, meaning: str) -> Decoded | Tombstone | Undecodable:
+        assert self.envelope is not None, "the topic has changes"
         if self._reads_row and not isinstance(root[ROW], dict):
             image = ".".join((*self.envelope.around, self.envelope.image_of(meaning)))
             reason = _kind(root[ROW])
@@ -757,7 +787,9 @@ class RecordDecoder:
         if self.envelope is not None:
             if first.field == "envelope":
                 return (first,)
-            _, root = self._change(root)
+            meaning, root = self._change(root)
+            if self.splits_rows and len(self._rows_of(root, meaning)) > 1:
+                return (first,)
         found = {}
         others = [self._time, self._end, *self._lists, self._counted, *self._values, self._where]
         for at in filter(None, [self._id, *self._key, *others]):
@@ -863,6 +895,12 @@ class RecordDecoder:
         except _Refused:
             return None
         return parts[0] if len(parts) == 1 else joined(parts)
+
+
+def _with_row(root: Json, row: Json) -> Json:
+    """Return the content of a change with one of its rows."""
+    found = {**root, ROW: row}
+    return Repeating([(ROW, row), *found.items()]) if type(root) is Repeating else found
 
 
 def _addend(at: _Field, record: Record, root: Json) -> Decimal | None:

@@ -17,6 +17,7 @@ from validator.config.oracle import Oracle
 from validator.config.registry import SchemaRegistry
 from validator.config.start import EARLIEST, Start, StartValue
 from validator.model.classes import Guarantee
+from validator.model.envelopes import ENVELOPES
 from validator.model.kafka_options import FILE_OPTIONS, OptionsRefused, librdkafka_options
 from validator.model.lateness_scope import LatenessScope
 from validator.model.wording import plural
@@ -418,7 +419,11 @@ class Config(Frozen):
         set_aside += [(f"rejected[{i}]", item) for i, item in enumerate(self.rejected)]
         declared = Declared(self.inputs, self.outputs, set_aside, self.timing.late_policy == "drop")
         self.oracle.check(declared)
-        self.oracle.reading(Reads.of_topics(self.inputs, self.outputs))
+        reads = Reads.of_topics(self.inputs, self.outputs)
+        if self.oracle.reading(reads).by_key and width == 1 and not set_aside:
+            # Only counts of a key allow several events of one record, as `explode` does.
+            has_rows = any(one.envelope is not None and ENVELOPES[one.envelope].is_listed for one in self.inputs)
+            self.oracle.reading(reads._replace(explodes=reads.explodes or has_rows))
         stated = self.oracle.stated
         if stated.stated and stated.count_name is None and self.guarantee is not Guarantee.EXACTLY_ONCE:
             # SEMANTICS 4.1: without the number of events, a loss looks like a repeat.

@@ -146,15 +146,27 @@ class EventFields(Frozen):
         return self
 
 
-class Input(_Entry):
-    """A topic that the pipeline reads."""
+class _Events(_Entry):
+    """A topic whose records are events, or changes of rows."""
 
-    fields: EventFields
-    """Paths of an event's id, key and time."""
     envelope: EnvelopeKind | None = None
     """The records are [changes](formats.md#change-envelopes) of rows in this form."""
     operations: tuple[Operation, ...] | None = Field(default=None, min_length=1, examples=[["create", "update"]])
     """The changes that are events; others are ignored. None: `create` and `read` (of a snapshot)."""
+
+    @model_validator(mode="after")
+    def _operations_need_changes(self) -> Self:
+        if self.operations is not None and self.envelope is None:
+            fix = f"write envelope: {' or '.join(ENVELOPES)}, or leave it out"
+            raise broken_rule_at("operations", "the records are not changes", fix)
+        return self
+
+
+class Input(_Events):
+    """A topic that the pipeline reads."""
+
+    fields: EventFields
+    """Paths of an event's id, key and time."""
     duplicates: Literal["count", "collapse"] = "count"
     """`count`: an event that was sent twice is expected twice; `collapse`: the pipeline drops repeated ids."""
     id_type: Literal["auto", "integer", "string"] = "auto"
@@ -169,13 +181,6 @@ class Input(_Entry):
     """A null value is `undecodable`; it is not an event (`ignore`); or it deletes the event of its key (`delete`).
     None: `ignore` with an `envelope`, or if the id (or, without ids, the key or the time) is a field of the value;
     else `undecodable`."""
-
-    @model_validator(mode="after")
-    def _operations_need_changes(self) -> Self:
-        if self.operations is not None and self.envelope is None:
-            fix = f"write envelope: {' or '.join(ENVELOPES)}, or leave it out"
-            raise broken_rule_at("operations", "the records are not changes", fix)
-        return self
 
     @property
     def ignores_tombstones(self) -> bool:
@@ -284,13 +289,18 @@ class SetAsideFields(EventFields):
     does not decode, and settle an undecodable input record."""
 
 
-class Late(_Entry):
+class Late(_Events):
     """A topic of events that the pipeline set aside, as too late or as rejected (a dead-letter topic)."""
 
     fields: SetAsideFields
     """Paths of the set-aside event's id, key and time."""
     input: str | None = None
     """The input topic of these events, if each input has its own id space."""
+
+    @property
+    def ignores_tombstones(self) -> bool:
+        """Whether a null value is not an event."""
+        return self.envelope is not None
 
 
 def missing_key_of(entry: Input | Output | Late, inputs: Iterable[Input]) -> MissingKey:

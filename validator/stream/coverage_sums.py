@@ -38,7 +38,7 @@ def answers_of(progress: IngestProgress, sums: CellTotals) -> Accounted:
         "read": sum(map(progress.records, _ANSWERS)),
         "in_cells": sums.answers,
         "undecodable": sum(map(progress.undecodable, _ANSWERS)),
-        "tombstone": progress.tombstones("output"),
+        "tombstone": sum(map(progress.tombstones, _ANSWERS)),
     }
 
 

@@ -50,7 +50,7 @@ def event_reader(
     missing_key: str = "undecodable",
     schemas: Schemas = NO_SCHEMAS,
 ) -> Reader:
-    """A reader of input events, late or rejected records. Each record has one id and its own event time.
+    """A reader of input events, late or rejected records. An event has one id and its own event time.
 
     ``id_type``: ``auto``, ``integer`` or ``string``. ``space``: the id space of these events, if each input has one.
     ``missing_key``: what an absent or null key means. ``schemas``: those of the registry that are known.
@@ -64,6 +64,7 @@ def event_reader(
         missing_key=missing_key,
         schemas=schemas,
         values=oracle.stated,
+        splits_rows=isinstance(topic, Input) and oracle.reads.explodes,
     )
     readers = Readers(decoder.reader, decoder.key_reader)
     plain = plain_events_of(topic, oracle, id_type, space, limits, missing_key, readers)

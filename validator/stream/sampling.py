@@ -96,22 +96,22 @@ class SingleDecoder:
         [reader] = readers_of(self._config, self._sources, schemas=schemas)
         return reader.decoder
 
-    def decode(self, record: Record) -> Decoded | Tombstone | Undecodable:
-        """As `RecordDecoder.decode`. If the registry does not answer, the record is not examined."""
+    def decode_all(self, record: Record) -> Sequence[Decoded | Tombstone | Undecodable]:
+        """As `RecordDecoder.decode_all`. If the registry does not answer, the record is not examined."""
         while True:
             try:
-                return self._decoder.decode(record)
+                return self._decoder.decode_all(record)
             except SchemaUnknown as unknown:
                 assert self._registry is not None, "a configuration without a registry names no schema"
                 try:
                     self._registry.look_up(unknown.schemas)
                 except RegistrySilent as silent:
-                    return Unexamined(None, None, f"is not examined: {silent}")
+                    return [Unexamined(None, None, f"is not examined: {silent}")]
                 self._decoder = self._made()
 
     def problems(self, record: Record) -> tuple[Undecodable, ...]:
         """As `RecordDecoder.problems`."""
-        first = self.decode(record)
+        first = self.decode_all(record)[0]
         if not isinstance(first, Undecodable):
             return ()
         return (first,) if isinstance(first, Unexamined) else self._decoder.problems(record)

@@ -68,7 +68,16 @@ class Stage:
 
 
 def _cut(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
-    """The same records in batches of at most ``most`` records."""
+    """The same records in batches of about ``most`` rows. The rows of a record stay together."""
     for batch in batches:
-        for start in range(0, max(1, batch.num_rows), most):
-            yield batch.slice(start, most)
+        start = 0
+        while start == 0 or start < batch.num_rows:
+            end = start + most
+            while end < batch.num_rows and _same_record(batch, end):
+                end += 1
+            yield batch.slice(start, end - start)
+            start = end
+
+
+def _same_record(batch: pa.RecordBatch, row: int) -> bool:
+    return all(batch[name][row - 1].equals(batch[name][row]) for name in ("partition", "offset"))

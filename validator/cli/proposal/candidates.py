@@ -22,6 +22,7 @@ from validator.cli.proposal.matches import (
     named_alone,
     named_by_content,
     named_in_lists,
+    words_of_text,
 )
 from validator.cli.proposal.times import Time
 from validator.model.wording import plural
@@ -48,6 +49,8 @@ _PAIRS_MOST: Final = 4
 _COUNTS_MOST: Final = 4
 _EVENTS_MOST: Final = 2_000
 """Events that results name whose links are compared."""
+_WORDS_MOST: Final = 4
+"""Ways to split a text that are tried."""
 _VALUES_MOST: Final = 20
 """Values that a condition lists."""
 _DISORDER_MOST: Final = DAY
@@ -259,6 +262,8 @@ def _of_counts(topics: _Topics) -> Iterator[list[Candidate]]:
             group = [one for keys in choices for one in _counting_so_far(topics, keys, count)]
         if group:
             yield group
+    for count in counts[:_COUNTS_MOST]:
+        yield list(_counting_words(topics, count))
 
 
 def _counting(
@@ -314,14 +319,32 @@ def _counting_so_far(topics: _Topics, keys: Sequence[KeyField], count: str) -> I
         break
 
 
+def _counting_words(topics: _Topics, count: str) -> Iterator[Candidate]:
+    """Results that state how often each word of a text occurred so far."""
+    for key, words in words_of_text(topics.inputs, topics.output, count)[:_WORDS_MOST]:
+        explode = words.model_dump()
+        case = ", in lower case" if words.case == "lower" else ""
+        said = f"the words of {key.events[0]}, split at {words.at}{case}"
+        for one in _counting_so_far(topics, (key,), count):
+            inputs = [_before_fields(entry, "explode", explode) for entry in one.document["inputs"]]
+            yield replace(
+                one,
+                document={**one.document, "inputs": inputs},
+                label=said,
+                claim=f"the newest {count} equals the number of {said}, in {{right}} of {{of}} keys",
+                comments={**one.comments, "key": f"{key.result} of a result is a word of {key.events[0]}"},
+            )
+
+
 _SUMMED: Final = {"cumulative": "the newest ", "incremental": "the sum of ", "final": ""}
 
 
 def _with_emission(output: Document, emission: str) -> Document:
-    return {name: value for name, value in output.items() if name != "fields"} | {
-        "emission": emission,
-        "fields": output["fields"],
-    }
+    return _before_fields(output, "emission", emission)
+
+
+def _before_fields(entry: Document, name: str, value: Any) -> Document:
+    return {key: it for key, it in entry.items() if key != "fields"} | {name: value, "fields": entry["fields"]}
 
 
 def with_emission(candidate: Candidate, emission: str) -> Candidate:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
+from validator.cli.proposal.lines import log_patterns, word_patterns
 from validator.cli.proposal.times import Time, times_of
 from validator.codecs.one_record import Record, canonical
 from validator.model.field_values import Windowed
 from validator.model.json_text import Unreadable
-from validator.model.schemas import Schemas
+from validator.model.schemas import NO_SCHEMAS, Schemas
 from validator.settings.fields import SEGMENT
-from validator.settings.formats.guesses import ENOUGH, Setting, decoded, schema_header
+from validator.settings.formats.guesses import ENOUGH, Decoded, Setting, are_lines, decoded, schema_header
 
 _DEEPEST: Final = 5
 _LISTS: Final = 100_000
@@ -22,11 +24,13 @@ _LISTS: Final = 100_000
 
 @dataclass(frozen=True)
 class TopicSample:
-    """Records of a topic, in the order of each partition. ``is_whole``: they are all records that the topic has."""
+    """Records of a topic, in the order of each partition. ``is_whole``: they are all records that the topic has.
+    ``formats``: those that its values may have; empty: any."""
 
     topic: str
     records: tuple[Record, ...]
     is_whole: bool
+    formats: tuple[Setting, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Columns:
 
     ``texts``: path -> scalars in the form in which ids and keys are compared. ``scalars``: the same as they are.
     ``lists``: path -> the items of a list, as texts. ``times``: the fields that hold a time. ``format``,
-    ``key_format``: as in the file; None: no format reads them.
+    ``key_format``: as in the file; None: no format reads them. ``plain_format``: that of lines if no pattern cuts them.
     """
 
     sample: TopicSample
@@ -46,6 +50,7 @@ class Columns:
     scalars: Mapping[str, Sequence[object]]
     lists: Mapping[str, Sequence[tuple[str, ...] | None]]
     times: tuple[Time, ...]
+    plain_format: Setting | None
 
     @property
     def topic(self) -> str:
@@ -63,13 +68,15 @@ def columns_of(sample: TopicSample, schemas: Schemas, like: Columns | None = Non
     # A null value is a tombstone.
     records = tuple(record for record in sample.records if record.value is not None)
     raws = [record.value for record in records]
-    values = decoded(
-        raws,
-        "value",
-        schemas,
-        [_header(record, schema_header("value")) for record in records],
-        None if like is None else like.format,
-    )
+    headers = [_header(record, schema_header("value")) for record in records]
+    if like is not None and like.format is not None:
+        values = plain = decoded(raws, "value", schemas, headers, like.format)
+    elif sample.formats:
+        tried = (decoded(raws, "value", schemas, headers, setting) for setting in sample.formats)
+        values = plain = _first_good(tried, raws)
+    else:
+        plain = decoded(raws, "value", schemas, headers)
+        values = None if plain is None else _by_pattern(raws, plain)
     keys = [record.key if isinstance(record.key, bytes) else None for record in records]
     key_like = None if like is None else like.key_format
     key = decoded(keys, "key", schemas, [_header(record, schema_header("key")) for record in records], key_like)
@@ -97,7 +104,25 @@ def columns_of(sample: TopicSample, schemas: Schemas, like: Columns | None = Non
         {path: scalars[path] for path in texts},
         {path: column for path, column in found.items() if any(column)},
         tuple(times_of(scalars, [record.timestamp_us for record in records])),
+        None if plain is None else plain.setting,
     )
+
+
+def _first_good(found: Iterable[Decoded | None], raws: Sequence[bytes | None]) -> Decoded | None:
+    """Return the first that reads nearly all values."""
+    least = ENOUGH * sum(bool(raw) for raw in raws)
+    good = (one for one in found if one is not None and sum(value is not None for value in one.values) >= least)
+    return next(good, None)
+
+
+def _by_pattern(raws: Sequence[bytes | None], values: Decoded) -> Decoded:
+    """Read lines with a pattern that cuts them into fields, if there is one."""
+    if not are_lines(values.setting):
+        return values
+    lines = [text for raw in raws if (text := _text(raw))]
+    patterns = chain(log_patterns(lines), word_patterns(lines) if values.setting == "text" else ())
+    settings = ({"kind": "text", "pattern": pattern} for pattern in patterns)
+    return _first_good((decoded(raws, "value", NO_SCHEMAS, like=setting) for setting in settings), raws) or values
 
 
 def _header(record: Record, name: str) -> bytes | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from validator.cli.exits import PASS, UNKNOWN, UsageError
 from validator.cli.proposal.columns import TopicSample
 from validator.cli.proposal.file import text_of
 from validator.cli.proposal.proposal import propose
+from validator.cli.proposal.schema_files import formats_of
 from validator.codecs.one_record import Record
 from validator.config import overrides
 from validator.config.load import loads
@@ -47,21 +49,25 @@ def run(
     bootstrap: str,
     topics: Mapping[str, Sequence[str]],
     registry: str | None,
+    schema_files: Sequence[str],
     assignments: Sequence[str],
     records: int,
     head: str,
 ) -> int:
     """Print the file to stdout, and what is proven to stderr. Returns 0 if the sample proves the file, else 3.
 
-    ``topics``: `inputs`, `outputs`, `late` and `rejected`. ``assignments``: `--set` of the connection. ``records``:
-    number of events per input. ``head``: first lines.
+    ``topics``: `inputs`, `outputs`, `late` and `rejected`. ``schema_files``: as in `formats_of`. ``assignments``:
+    `--set` of the connection. ``records``: number of events per input. ``head``: first lines.
     """
     settings = _settings(bootstrap, topics["outputs"][0], registry, assignments)
     config = _probing(settings, topics["inputs"], topics["outputs"])
     # Results are read first, so that their events are in the sample.
     read = [topic for part in ("outputs", "late", "rejected", "inputs") for topic in topics[part]]
+    formats = formats_of(schema_files, read, has_registry=config.schema_registry is not None)
     most = dict.fromkeys(read, _RESULTS_MAX) | dict.fromkeys(topics["inputs"], records)
-    samples = _sampled(config, read, most)
+    samples = {
+        topic: replace(sample, formats=formats.get(topic, ())) for topic, sample in _sampled(config, read, most).items()
+    }
     schemas = _schemas(config, samples.values())
     of = {part: [samples[topic] for topic in named] for part, named in topics.items()}
     aside = {part: of[part] for part in ("late", "rejected")}

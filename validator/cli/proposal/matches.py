@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from typing import Final, NamedTuple
 
 from validator.cli.proposal.columns import Columns
+from validator.settings.explode import SEPARATORS, Explode
 from validator.settings.formats.guesses import ENOUGH
 
 FEW: Final = 3
@@ -252,6 +253,24 @@ def key_fields_by_values(inputs: Sequence[Columns], output: Columns, but: Sequen
         else:
             found.append(KeyField(path, tuple(of_inputs), len(values)))
     return found
+
+
+def words_of_text(inputs: Sequence[Columns], output: Columns, count: str) -> list[tuple[KeyField, Explode]]:
+    """The fields of a result whose values are the words of a text of every input, and how the text is split: the best
+    first."""
+    found = []
+    for path, column in output.texts.items():
+        values = {text for text in column if text is not None}
+        if path == count or path in {time.path for time in output.times} or output.share(path) < _HITS:
+            continue
+        for name, at, case in product(inputs[0].texts, SEPARATORS, ("as_is", "lower")):
+            words = Explode.model_validate({"at": at, "case": case})
+            texts = {text for one in inputs for text in one.texts.get(name, ()) if text is not None}
+            known = {word for text in texts for word in words.words(text)}
+            if not known <= texts and len(values & known) >= ENOUGH * max(FEW, min(len(values), len(known))):
+                key = KeyField(path, (name,) * len(inputs), len(values))
+                found.append((len(values ^ known), key, words))
+    return [(key, words) for _, key, words in sorted(found, key=lambda it: it[0])]
 
 
 def _likeness(name: str, path: str) -> tuple[bool, bool, int]:

@@ -81,10 +81,10 @@ class Prover:
         unread = 0
         for source, reader in zip(sources, readers_of(config, sources, schemas=self.schemas), strict=True):
             for record in self._chosen(source.topic, linked):
-                found = reader.decoder.decode(record)
-                unread += isinstance(found, Undecodable)
-                if isinstance(found, (Event, Result)):
-                    records.append((source.topic, record.partition, record.offset, record.timestamp_us, found))
+                for found in reader.decoder.decode_all(record):
+                    unread += isinstance(found, Undecodable)
+                    if isinstance(found, (Event, Result)):
+                        records.append((source.topic, record.partition, record.offset, record.timestamp_us, found))
         return records if linked is None else list(_about(records)), unread
 
     def _chosen(self, topic: str, linked: Mapping[str, Collection[int]] | None) -> Sequence[Record]:

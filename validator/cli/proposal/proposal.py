@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Final
 
 from validator.cli.proposal.aside import set_aside
@@ -47,12 +48,42 @@ def propose(
 ) -> Proposal:
     """Return the configuration that the samples prove best. ``settings``: the parts of the file that do not depend on
     the samples. ``aside``: `late` and `rejected` -> their topics."""
-    of_inputs, of_outputs = ([columns_of(one, schemas) for one in of] for of in (inputs, outputs))
     read = (*inputs, *outputs, *(one for of in (aside or {}).values() for one in of))
     prover = Prover({one.topic: one for one in read}, schemas)
+    first: Proposal | None = None
+    for of_inputs, of_outputs in _readings(inputs, outputs, schemas):
+        found = _proposal(of_inputs, of_outputs, settings, prover, aside or {})
+        if found.is_proven:
+            return found
+        first = first or found
+    assert first is not None, "there is at least one reading"
+    return first
+
+
+def _readings(
+    inputs: Sequence[TopicSample], outputs: Sequence[TopicSample], schemas: Schemas
+) -> Iterator[tuple[list[Columns], list[Columns]]]:
+    """Yield the columns of the topics: lines are first cut by patterns, then taken as they are."""
+    cut = [[columns_of(one, schemas) for one in of] for of in (inputs, outputs)]
+    ways: list[list[list[Columns]]] = []
+    for of in cut:
+        ways.append([of])
+        if any(one.format != one.plain_format for one in of):
+            ways[-1].append([columns_of(one.sample, schemas, replace(one, format=one.plain_format)) for one in of])
+    for of_inputs, of_outputs in product(*ways):
+        yield of_inputs, of_outputs
+
+
+def _proposal(
+    of_inputs: Sequence[Columns],
+    of_outputs: Sequence[Columns],
+    settings: Mapping[str, Any],
+    prover: Prover,
+    aside: Mapping[str, Sequence[TopicSample]],
+) -> Proposal:
     tried: list[tuple[Candidate, Proof]] = []
     best: tuple[Candidate, Proof] | None = None
-    doubts = tuple(_unreadable((*of_inputs, *of_outputs)))
+    doubts = (*_unreadable((*of_inputs, *of_outputs)), *_of_patterns((*of_inputs, *of_outputs)))
     too_short = "The sample has no window whose events are all in it: it may be too short. Try more with --records."
     if all(one.records for one in (*of_inputs, *of_outputs)):
         for group in candidates(of_inputs, of_outputs):
@@ -71,13 +102,13 @@ def propose(
     is_proven = _is_proven(proof)
     if is_proven and "values" in candidate.document["oracle"]:
         candidate, proof = _with_further(candidate, proof, of_inputs, of_outputs, prover, settings)
-    others, doubts_of_others = set_aside(of_inputs, aside or {}, candidate.document, schemas)
+    others, doubts_of_others = set_aside(of_inputs, aside, candidate.document, prover.schemas)
     candidate = replace(candidate, document={**candidate.document, **others})
     whole = prover.prove({**settings, **candidate.document})
     unread = 0 if whole is None else whole.unread
     text = candidate.claim.format(right=f"{proof.right:,}", of=f"{proof.of:,}")
     text = f"{text[:1].upper()}{text[1:]}." if is_proven else f"Not proven: {text}."
-    if not proof.of and not all(one.is_whole for one in inputs):
+    if not proof.of and not all(one.sample.is_whole for one in of_inputs):
         doubts += (too_short,)
     doubts += (*doubts_of_others, *candidate.doubts, *_ties(best, tried), *_imperfect(proof, unread))
     return Proposal(
@@ -202,8 +233,18 @@ def _unreadable(topics: Sequence[Columns]) -> Iterator[str]:
             yield f"{one.topic} has no visible record with a value."
         elif one.format in (None, "bytes"):
             framed = any(wire_prefix(record.value or b"") for record in one.records)
-            fix = "name the registry with --registry" if framed else "write format"
+            fix = f"if they are Avro or Protobuf, name a file with --schema {one.topic}=FILE; else write format"
+            if framed:
+                fix = "name the registry with --registry"
+            elif one.sample.formats:
+                fix = "the file of --schema does not fit them"
             yield f"No format reads the values of {one.topic}: {fix}."
+
+
+def _of_patterns(topics: Sequence[Columns]) -> Iterator[str]:
+    for one in topics:
+        if one.format != one.plain_format:
+            yield f"The pattern of {one.topic} is made from sampled lines: a line that does not match is undecodable."
 
 
 def _guess(inputs: Sequence[Columns], outputs: Sequence[Columns]) -> dict[str, Any]:

@@ -74,6 +74,11 @@ def schema_header(part: Part) -> str:
     return HEADERS[part]
 
 
+def are_lines(setting: Setting) -> bool:
+    """Whether values in a format are lines of text, which a pattern may cut."""
+    return setting == "text" or (isinstance(setting, dict) and setting["kind"] == "csv")
+
+
 def _value(reader: ValueReader, raw: bytes | None, header: bytes | None) -> object:
     if not raw:
         return None

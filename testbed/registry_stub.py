@@ -9,8 +9,8 @@ from typing import Any
 
 
 class RegistryStub:
-    """``schemas``: id -> schema. ``subjects``: subject -> schema of its version 1. ``is_away``: it answers with an
-    error. ``wanted``: the `Authorization` header that it wants."""
+    """A registry with the schemas that it is given. ``schemas``: id -> schema. ``subjects``: subject -> schema of its
+    version 1. ``is_away``: it answers with an error. ``wanted``: the `Authorization` header that it wants."""
 
     def __init__(self, wanted: str | None = None) -> None:
         self.schemas: dict[int, dict[str, Any]] = {}
@@ -38,9 +38,11 @@ class RegistryStub:
 
     @property
     def url(self) -> str:
+        """Its address."""
         return f"http://127.0.0.1:{self.server.server_address[1]}"
 
     def answer(self, path: str, authorization: str | None) -> tuple[int, object]:
+        """The status and the content for a request."""
         if self.is_away:
             return 503, {"error_code": 50301}
         if authorization != self.wanted:
@@ -55,8 +57,10 @@ class RegistryStub:
         return (404, {"error_code": 40403}) if found is None else (200, found)
 
     def add(self, number: int, schema: object, **more: Any) -> None:
+        """Add the schema of an id. ``more``: further fields of the answer, such as `schemaType`."""
         self.schemas[number] = {"schema": schema if isinstance(schema, str) else json.dumps(schema), **more}
 
     def close(self) -> None:
+        """Stop answering."""
         self.server.shutdown()
         self.server.server_close()
