@@ -31,6 +31,7 @@ SHAPES = {
         "key": "page", "event_time": {"path": "e.at", "unit": "us"}, "ids": "ids"},
     '{"page":%(key)s,"ids":%(a)s,"at":%(time)s%(other)s}': {"key": "page", "event_time": "at", "ids": "ids"},
     '{"page":%(key)s,"a":%(a)s,"b":%(b)s,"at":%(time)s%(other)s}': {"key": "page", "ids": ["a", "b"]},
+    '{"page":%(key)s,"o":{"at":%(time)s},"n":"x%(other)s"}': {"key": "page", "id": ["n", "o.at"]},
 }  # fmt: skip
 
 
@@ -64,7 +65,8 @@ def said(decoder: RecordDecoder, value: bytes | None) -> tuple[object, ...]:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_result_decodes_the_same_alone_and_among_others(shape: str) -> None:
     fields = SHAPES[shape]
-    decoder = RecordDecoder(Output.model_validate({"topic": "output", "fields": fields}))
+    evidence = "id" if "id" in fields else "ids"
+    decoder = RecordDecoder(Output.model_validate({"topic": "output", "evidence": evidence, "fields": fields}))
     read = ResultBatches(decoder, ())
     chance = random.Random(7)
     alone = 0

@@ -8,6 +8,7 @@ the extensions of parsers.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import math
 import re
@@ -57,6 +58,8 @@ _AMOUNT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]
 """The texts that Arrow casts to a decimal."""
 NO_ID: Final = 0
 """The id of all events if results do not say which events they used (evidence `values`)."""
+WHOLE_VALUE_MAX: Final = 64
+"""Largest size in bytes of a value that is an id as it is. The id of a longer one is its SHA-256 (`digest_of`)."""
 LARGEST_COUNT: Final = 2**53
 """Largest number of events that a result may state: JSON readers agree on integers up to here."""
 _TOPIC_LENGTH_MAX: Final = 249
@@ -250,6 +253,11 @@ def _id(value: Json, id_type: str) -> int | str:
     return text
 
 
+def digest_of(text: str) -> str:
+    """Return the id of a whole value that is too long for one."""
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
 def _count(value: Json) -> int:
     """Return a number of events, from 0 to `LARGEST_COUNT`, written as a number or as its text. Raises `_Refused`."""
     text = _scalar(value)
@@ -421,6 +429,11 @@ class _Field:
         return (self.part, *self.names) if self.part else self.names
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole value."""
+        return not self.part and not self.names
+
+    @property
     def needs_object(self) -> bool:
         """Whether the value must have named fields."""
         return not self.part and bool(self.names) and not self.names[0].isdigit()
@@ -527,7 +540,6 @@ class RecordDecoder:
         self.id_type = id_type
         self.window_us = window_us
         self._end: _Field | None = None
-        self._id: _Field | None = None
         self._counted: _Field | None = None
         self._lists: tuple[_Field, ...] = ()
         self._values: tuple[_Field, ...] = ()
@@ -551,12 +563,11 @@ class RecordDecoder:
             if values.count_name is not None:
                 self._counted = self._field(f"values.{values.count_name}", at.values[values.count_name])
             self._values = tuple(self._field(f"values.{one.name}", at.values[one.name]) for one in values.stated)
-        if at.id is not None:
-            self._id = self._field("id", at.id)
+        self._id = tuple(self._field("id", path) for path in at.id or ())
         self.condition = condition
         self._where = None if condition is None else self._field("where", condition)
-        single = [self._time, self._end, self._id, self._counted, self._where]
-        fields = [*self._key, *filter(None, single), *self._lists, *self._values]
+        single = [self._time, self._end, self._counted, self._where]
+        fields = [*self._key, *self._id, *filter(None, single), *self._lists, *self._values]
         self._no_addends = (None,) * len(self._values)
         self.missing_key: str = missing_key or str(getattr(entry, "missing_key", "undecodable"))
         self._ignores_null: bool = self._is_output or getattr(entry, "ignores_tombstones", False)
@@ -588,9 +599,10 @@ class RecordDecoder:
             **{part.removeprefix("$header."): most for part, most in most_of.items() if part.startswith("$header.")},
         }
         """Name of a header from which a field is read -> its largest size in bytes."""
-        of_values = (self._id, self._time, self._end, self._counted)
+        of_values = (self._time, self._end, self._counted)
         self.places = {field.field: field.place for field in of_values if field is not None}
         """Field -> its place: a path into the value, or the name of a part of the record."""
+        self.id_places = [field.place for field in self._id]
         self.count_name = None if self._counted is None else self._counted.field
         """Name of the configured field with the number of events of a result."""
         self.time_name = None if self._time is None else self._time.field
@@ -683,9 +695,11 @@ class RecordDecoder:
                 at = self._where
                 is_other = not _holds(self.condition, at.of(record, root))
             one: int | str | None = None
-            if self._id is not None and not is_withdrawn:
-                at = self._id
-                one = _id(at.of(record, root), self.id_type)
+            if self._id and not is_withdrawn:
+                named: list[int | str] = []
+                for at in self._id:
+                    named.append(self._part_of_id(at, record, root))  # noqa: PERF401  # `at` is named where refused
+                one = named[0] if len(named) == 1 else joined([str(part) for part in named])
                 _check_size(one, most_of_id, "id_bytes")
             parts: list[str | None] = []
             for at in self._key:
@@ -760,7 +774,7 @@ class RecordDecoder:
             _, root = self._change(root)
         found = {}
         others = [self._time, self._end, *self._lists, self._counted, *self._values, self._where]
-        for at in filter(None, [self._id, *self._key, *others]):
+        for at in filter(None, [*self._id, *self._key, *others]):
             try:
                 self._read_alone(at, record, root)
             except _Refused as refused:
@@ -771,7 +785,7 @@ class RecordDecoder:
     def _read_alone(self, at: _Field, record: Record, root: Json) -> None:
         """Decode one field of a record. Raises `_Refused`."""
         if at.field == "id":
-            _id(at.of(record, root), self.id_type)
+            self._part_of_id(at, record, root)
         elif at.field == "key":
             self._part_of_key(at, record, root)
         elif at.field == "ids":
@@ -785,6 +799,13 @@ class RecordDecoder:
             _holds(self.condition, at.of(record, root))
         else:
             at.instant(record, root, self._rounding)
+
+    def _part_of_id(self, at: _Field, record: Record, root: Json) -> int | str:
+        """Return a field of the id. Raises `_Refused`."""
+        value = at.of(record, root)
+        found = _id(value, self.id_type) if len(self._id) == 1 else _scalar(value)
+        is_long = at.is_whole and type(found) is str and len(found.encode()) > WHOLE_VALUE_MAX
+        return digest_of(str(found)) if is_long else found
 
     def _part_of_key(self, at: _Field, record: Record, root: Json) -> str | None:
         """Return a field of the key; None if it is absent or null, and an event without it decodes."""

@@ -31,10 +31,9 @@ from validator.codecs.plain_fields import (
     Unit,
     amounts_of,
     bools,
-    ids,
+    identities,
     instants,
     integers,
-    is_part,
     keys,
     read,
 )
@@ -52,7 +51,7 @@ RECORD_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True)
 class PlainEvents:
-    """The places of id, key and event time (`validator.codecs.plain_fields`). ``id``: None if events have none.
+    """The places of id, key and event time (`validator.codecs.plain_fields`). ``id``: empty if events have none.
 
     ``factor`` and ``divisor``: from a number to microseconds; ``factor`` is None for texts of the ``pattern``, or of
     ISO 8601 if there is none. ``rounding``: how a finer time is rounded to microseconds. ``key_bytes``, ``id_bytes``,
@@ -62,7 +61,7 @@ class PlainEvents:
     without addends; ``operations``: the texts of those that are events.
     """
 
-    id: Path | None
+    id: tuple[Path, ...]
     key: tuple[Path, ...]
     event_time: Path
     factor: int | None
@@ -84,7 +83,7 @@ class PlainEvents:
 
     def read(self, batch: pa.RecordBatch) -> Events | None:
         """Return the records of a batch that decode here; None if none does."""
-        places = [*([] if self.id is None else [self.id]), self.event_time, *self.key]
+        places = [*self.id, self.event_time, *self.key]
         # If the condition's field is also the id, the key or the time, it must have the type of these.
         any_scalar = self.where if self.condition and self.where not in places else None
         places += [self.where] if self.condition else []
@@ -129,10 +128,10 @@ class PlainEvents:
         return Events(part.rows, found, times, key, owed, ignored, addends).of(known)
 
     def _ids(self, part: Read) -> Ids:
-        if self.id is None:
+        if not self.id:
             size = len(part.rows)
             return Ids(np.full(size, NO_ID, dtype=np.int64), None, np.ones(size, dtype=np.bool_))
-        return ids(part.at(self.id), self.id_type, self.id_bytes, of_part=is_part(self.id)).named(self.space)
+        return identities(part, self.id, self.id_type, self.id_bytes).named(self.space)
 
 
 @dataclass(frozen=True)

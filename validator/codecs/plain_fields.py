@@ -17,7 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.codecs.fingerprints import Ints
-from validator.codecs.one_record import DIGITS_AFTER, LARGEST_AMOUNT, NULL_KEY, TOO_LARGE, joined
+from validator.codecs.one_record import (
+    DIGITS_AFTER,
+    LARGEST_AMOUNT,
+    NULL_KEY,
+    TOO_LARGE,
+    WHOLE_VALUE_MAX,
+    digest_of,
+    joined,
+)
 from validator.codecs.plain_json import AMOUNT, Bools, Path, columns, leaf, raw, regular
 from validator.codecs.plain_lists import extract_lists
 from validator.codecs.plain_patterns import instants_of_pattern
@@ -339,6 +347,34 @@ def integers(column: pa.Array) -> tuple[Ints, Bools]:
         known[rows] = [_SMALLEST <= number < -_SMALLEST for number in exact]
         found[known] = [number for number in exact if _SMALLEST <= number < -_SMALLEST]
     return found, known
+
+
+def identities(of: Read, places: Sequence[Path], id_type: str, most: int) -> Ids:
+    """Return the id of each row, of one field or several. ``most``: as in `ids`."""
+    columns = [of.at(place) if place else _digested(of.at(place)) for place in places]
+    if len(columns) == 1:
+        return ids(columns[0], id_type, most, of_part=is_part(places[0]))
+    known = np.ones(len(of.rows), dtype=np.bool_)
+    parts: list[pa.Array | str] = []
+    for column in map(_without_times, columns):
+        texts = pc.fill_null(column.cast(pa.string()), "")
+        # The rule escapes these.
+        known &= bools(column.is_valid()) & ~bools(pc.match_substring_regex(texts, r'[\x00-\x1f"\\]'))
+        parts += ['","' if parts else '["', texts]
+    joined_texts = pc.binary_join_element_wise(*parts, '"]', "")
+    lengths = plain(pc.binary_length(joined_texts))
+    return Ids(np.zeros(len(known), dtype=np.int64), joined_texts, known & (lengths <= most))
+
+
+def _digested(column: pa.Array) -> pa.Array:
+    """Return whole values as ids have them."""
+    if column.type != pa.string():
+        return column
+    are_long = bools(pc.fill_null(pc.greater(pc.binary_length(column), WHOLE_VALUE_MAX), False))
+    if not are_long.any():
+        return column
+    digests = [digest_of(text) for text in column.filter(pa.array(are_long)).to_pylist()]
+    return pc.replace_with_mask(column, pa.array(are_long), pa.array(digests, pa.string()))
 
 
 def ids(column: pa.Array, id_type: str, most: int, *, of_part: bool = False) -> Ids:

@@ -24,6 +24,7 @@ from validator.codecs.plain_fields import (
     amounts_of,
     bools,
     form_of,
+    identities,
     ids,
     instants,
     integers,
@@ -96,7 +97,7 @@ class PlainResults:
         decoder = self.decoder
         if any(map(is_part, decoder.list_places)):
             return
-        places = [*decoder.places.values(), *decoder.key_places]
+        places = [*decoder.places.values(), *decoder.key_places, *decoder.id_places]
         readers = Readers(decoder.reader, decoder.key_reader)
         if decoder.envelope is not None:
             # The rule reads the values of changes.
@@ -111,11 +112,11 @@ class PlainResults:
 
     def _of_image(self, envelope: Envelope, batch: pa.RecordBatch, image: Image) -> Iterator[Results]:
         decoder, lists = self.decoder, self.decoder.list_places
-        places = [*decoder.places.values(), *decoder.key_places]
+        places = [*decoder.places.values(), *decoder.key_places, *decoder.id_places]
         if image.is_before:
             # SEMANTICS 2.16: a deletion names a result, and uses no events.
-            unused = ("id", decoder.count_name)
-            places = [place for name, place in decoder.places.items() if name not in unused] + decoder.key_places
+            unused = decoder.count_name
+            places = [place for name, place in decoder.places.items() if name != unused] + decoder.key_places
             lists = []
         readers = Readers(decoder.reader, decoder.key_reader)
         for one in read_image(batch, envelope, image, places, lists, decoder.most.value_bytes, None, readers):
@@ -159,6 +160,11 @@ class PlainResults:
         if lists and not good.all():
             chosen = pa.array(good)
             lists = [self._list(column.filter(chosen))[0] for column in self._columns(part)]
+        if decoder.id_places and not withdraws:
+            # A single id is a list, too.
+            one = identities(part, decoder.id_places, decoder.id_type, decoder.most.id_bytes)
+            good = good & one.known
+            lists = [Lists(np.ones(np.count_nonzero(good), dtype=np.int64), one.of(good))]
         if self.spaces and lists:
             lists = [
                 replace(found, ids=found.ids.named(space)) for found, space in zip(lists, self.spaces, strict=True)
@@ -179,10 +185,7 @@ class PlainResults:
         return instants(part, self.decoder.places[field], form_of(self.decoder.units[field]), "down")
 
     def _columns(self, part: Read) -> Iterator[pa.Array]:
-        """Yield the lists of ids. A single id is a list, too."""
-        if "id" in self.decoder.places:
-            column = part.at(self.decoder.places["id"])
-            yield pa.ListArray.from_arrays(pa.array(range(len(column) + 1), pa.int32()), column)
+        """Yield the lists of ids."""
         for place in self.decoder.list_places:
             yield part.at(place)
 

@@ -365,9 +365,10 @@ class Oracle(Frozen):
         path = self.where.path
         for i, entry in enumerate(declared.inputs):
             entry.check_paths([("oracle.where.path", path)])
-            others = {"id": (entry.fields.id,), "key": entry.fields.key, "event_time": (entry.fields.event_time,)}
+            at = entry.fields
+            others = {"id": at.id or (), "key": at.key, "event_time": (at.event_time,)}
             for name, fields in others.items():
-                for other in (field.path for field in fields if field is not None):
+                for other in (field.path for field in fields):
                     if path.startswith(other + ".") or (other.startswith(path + ".") and not path.startswith("$")):
                         of_input = f"the {name} of inputs[{i}]"
                         is_inside = f"{path} is inside {other}, which is {of_input}"

@@ -45,6 +45,11 @@ ID_SPACES: Final = Combination(
     "an `input`, with an oracle whose inputs share one id space (every oracle but the join)",
     "inputs with id spaces of their own are not supported yet for this oracle",
 )
+LISTED_IDS: Final = Combination(
+    ("outputs.fields.ids",),
+    "lists of ids that have several fields",
+    "lists of ids of several fields are not supported yet",
+)
 CUMULATIVE: Final = Combination(
     ("outputs.emission",),
     "`cumulative` with sessions, with joins, and where results name the time of an event",
@@ -72,7 +77,9 @@ EXPLODE: Final = Combination(
     "all but values of running aggregates; keys of several fields; late and rejected topics",
     "words are counted only in values of a running aggregate, for a key of one field",
 )
-COMBINATIONS: Final = (CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, ABSENT_KEYS, WHERE, EXPLODE)
+COMBINATIONS: Final = (
+    *(CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, LISTED_IDS, ABSENT_KEYS, WHERE, EXPLODE),
+)
 """The refused combinations that do not depend on the oracle. Those of one oracle are in its `refuses`."""
 
 

@@ -6,7 +6,16 @@ import re
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    WrapSerializer,
+    field_validator,
+    model_validator,
+)
 
 from validator.model.zones import zone_names
 from validator.settings.errors import broken_rule, broken_rule_at
@@ -142,6 +151,21 @@ Key = Annotated[
     tuple[FieldPath, ...], Field(min_length=1, examples=["page", ["country", "page"]]), BeforeValidator(one_or_many)
 ]
 """A key of one or more fields; always a tuple in the model."""
+
+
+def _one_alone(paths: tuple[FieldPath, ...], dumped: SerializerFunctionWrapHandler) -> Any:
+    # The identity of a state has it so.
+    found = dumped(paths)
+    return found[0] if len(found) == 1 else found
+
+
+Id = Annotated[
+    tuple[FieldPath, ...],
+    Field(min_length=1, examples=["id", ["order_id", "line"]]),
+    BeforeValidator(one_or_many),
+    WrapSerializer(_one_alone, when_used="json"),
+]
+"""The id of an event, of one or more fields; always a tuple in the model."""
 
 Ids = Annotated[tuple[IdsPath, ...], Field(min_length=1), BeforeValidator(one_or_many)]
 """The paths of a result's id lists; always a tuple in the model."""

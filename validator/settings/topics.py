@@ -13,7 +13,7 @@ from validator.model.field_values import part_and_names
 from validator.settings.built import Built
 from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.explode import Explode
-from validator.settings.fields import WITH_FIELDS, FieldPath, Frozen, Ids, IdsPath, Key, ValuePath
+from validator.settings.fields import WITH_FIELDS, FieldPath, Frozen, Id, Ids, IdsPath, Key, ValuePath
 from validator.settings.formats.json_object import JsonObject
 from validator.settings.formats.kinds import AnyFormat
 from validator.settings.formats.text import Text
@@ -132,8 +132,9 @@ def _paths_within(part: Frozen, place: str) -> Iterator[tuple[str, str]]:
 class EventFields(Frozen):
     """The fields that hold an event's id, key and time."""
 
-    id: FieldPath | None = None
-    """The event's id: a JSON scalar, unique within the inputs. Required, unless results have evidence `values`."""
+    id: Id | None = None
+    """The event's id: one path or a list of paths of scalars that together are unique within the inputs. Required,
+    unless results have evidence `values`."""
     key: Key
     """The key that the pipeline groups by; one path or a list of paths."""
     event_time: FieldPath
@@ -177,13 +178,19 @@ class Input(_Entry):
             raise broken_rule_at("operations", "the records are not changes", fix)
         return self
 
+    @model_validator(mode="after")
+    def _several_are_a_text(self) -> Self:
+        if self.fields.id is not None and len(self.fields.id) > 1 and self.id_type == "integer":
+            raise broken_rule_at("id_type", "an id of several fields is a text", "leave it out, or name one field")
+        return self
+
     @property
     def ignores_tombstones(self) -> bool:
         """Whether a null value is not an event."""
         if self.envelope is not None:
             return self.tombstone in (None, "ignore")
         at = self.fields
-        needed = (*at.key, at.event_time) if at.id is None else (at.id,)
+        needed = (*at.key, at.event_time) if at.id is None else at.id
         # SEMANTICS 2.24: without a value the record has no id that a result could carry.
         is_in_value = any(not part_and_names(path.path)[0] for path in needed)
         return self.tombstone == "ignore" or (self.tombstone is None and is_in_value)
@@ -202,8 +209,8 @@ class ResultFields(Frozen):
     """Time of the event that the result carries, if the oracle has no windows."""
     ids: Ids | None = None
     """The lists of ids of the events that the result used (evidence `ids`); one path or a list."""
-    id: FieldPath | None = None
-    """The id of the one event that the result carries (evidence `id`)."""
+    id: Id | None = None
+    """The id of the one event that the result carries (evidence `id`), with its fields in the order of the inputs."""
     values: dict[str, ValuePath] = Field(default_factory=dict, examples=[{"clicks": "count"}])
     """Paths of the values that the result states (evidence `values`), by the names of `oracle.values`."""
 

@@ -124,7 +124,7 @@ def plain_events_of(
         return (part, *names) if part else names
 
     return PlainEvents(
-        id=None if fields.id is None else place(fields.id.path),
+        id=tuple(place(path.path) for path in fields.id or ()),
         key=tuple(place(path.path) for path in fields.key),
         event_time=place(fields.event_time.path),
         factor=None if unit is None else times.MICROSECONDS.get(unit, 1),
