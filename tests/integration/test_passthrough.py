@@ -120,29 +120,6 @@ def test_a_passthrough_passes_and_each_of_its_deviations_is_counted(
         assert "misplaced confirmed" in said
 
 
-SEVERAL: Final = "{id: [order, line], key: page, event_time: timestamp}"
-MIRRORED: Final = "{id: $value, key: $key, event_time: $timestamp}"
-
-
-@pytest.mark.parametrize("fields", [SEVERAL, MIRRORED])
-def test_fields_together_or_the_whole_value_are_an_id(pipeline: Pipeline, fields: str) -> None:
-    name = pipeline.name
-    pipeline.create()
-    form = "format: text, " if fields == MIRRORED else ""
-    lines = [click(n, n, "k", order=f"o{n // 3}", line=n % 3, note="n" * 40) for n in EVENTS]
-    copies = [*lines[1:], lines[4], click(99, 60, "k", order="o20", line=1)]
-    for topic, records in ((pipeline.input, lines), (f"{name}-out", copies)):
-        for at, record in enumerate(records):
-            pipeline._producer.produce(topic, record, partition=0, timestamp=1_000 * at)
-    assert pipeline._producer.flush(30) == 0
-    read = f"inputs=[{{topic: {name}-in, {form}missing_key: owed, fields: {fields}}}]"
-    written = f"outputs=[{{topic: {name}-out, {form}evidence: id, fields: {fields}}}]"
-    run = validate(pipeline, "{kind: passthrough, bucket: 1d}", "state", read, written, "late=[]")
-    wrong = {"missing": 1, "duplicate": 1, "unknown_id": 1}
-    assert run.counts() == {"expected": len(EVENTS), "processed": len(EVENTS) - 1, **wrong}
-    assert (run.status, run.verdicts) == (1, ("fail", "fail", "fail"))
-
-
 @pytest.mark.full
 def test_an_event_without_the_field_of_the_condition_leaves_the_verdict_unknown(pipeline: Pipeline) -> None:
     complete(pipeline, passed(FILTERED))

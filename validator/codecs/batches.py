@@ -95,7 +95,7 @@ class EventBatches:
             if events and len(events.rows):
                 others[events.rows] = False
                 condition = self.decoder.condition
-                unowed = SKIPPED if condition is not None and condition.skips_others else UNOWED
+                unowed = SKIPPED if condition is not None and condition.others == "skipped" else UNOWED
                 yield _event_batch(batch, events, unowed)
             if others.all():
                 yield self._singly(batch)

@@ -19,7 +19,7 @@ from dataclasses import field as dataclass_field
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from validator.codecs.conditions import Condition
+from validator.codecs.conditions import Comparison, Condition
 from validator.codecs.time_patterns import instant_of_pattern
 from validator.codecs.times import (
     FARTHEST_US,
@@ -565,9 +565,9 @@ class RecordDecoder:
             self._values = tuple(self._field(f"values.{one.name}", at.values[one.name]) for one in values.stated)
         self._id = tuple(self._field("id", path) for path in at.id or ())
         self.condition = condition
-        self._where = None if condition is None else self._field("where", condition)
-        single = [self._time, self._end, self._counted, self._where]
-        fields = [*self._key, *self._id, *filter(None, single), *self._lists, *self._values]
+        self._where = {one: self._field("where", one) for one in (condition.comparisons if condition else ())}
+        single = [self._time, self._end, self._counted]
+        fields = [*self._key, *self._id, *filter(None, single), *self._lists, *self._values, *self._where.values()]
         self._no_addends = (None,) * len(self._values)
         self.missing_key: str = missing_key or str(getattr(entry, "missing_key", "undecodable"))
         self._ignores_null: bool = self._is_output or getattr(entry, "ignores_tombstones", False)
@@ -603,6 +603,8 @@ class RecordDecoder:
         self.places = {field.field: field.place for field in of_values if field is not None}
         """Field -> its place: a path into the value, or the name of a part of the record."""
         self.id_places = [field.place for field in self._id]
+        self.where_places = tuple(field.place for field in self._where.values())
+        """The places of the comparisons of ``condition``."""
         self.count_name = None if self._counted is None else self._counted.field
         """Name of the configured field with the number of events of a result."""
         self.time_name = None if self._time is None else self._time.field
@@ -612,7 +614,7 @@ class RecordDecoder:
         self.list_places = [field.place for field in self._lists]
         self.value_places = [field.place for field in self._values]
 
-    def _field(self, name: str, at: FieldPath | IdsPath | ValuePath | Condition | FieldPlace) -> _Field:
+    def _field(self, name: str, at: FieldPath | IdsPath | ValuePath | Comparison | FieldPlace) -> _Field:
         value, key, id_ = self.most
         most, limit = {"key": (key, "key_bytes"), "id": (id_, "id_bytes")}.get(name, (value, "value_bytes"))
         unit: str | TimePattern | None = getattr(at, "unit", None)
@@ -690,10 +692,15 @@ class RecordDecoder:
         _, most_of_key, most_of_id = self.most
         at, is_other = self._key[0], False
         try:
-            if self._where is not None and self.condition is not None:
+            if self.condition is not None:
+                decided, refusals = self._decided(self.condition, record, root)
+                if decided is None:
+                    at, refusal = refusals[0]
+                    raise refusal
                 # SEMANTICS 2.6: an event of another kind needs no other field.
-                at = self._where
-                is_other = not _holds(self.condition, at.of(record, root))
+                is_other = not decided
+                if is_other and self.condition.others == "ignored":
+                    return self._no_event(record, root)
             one: int | str | None = None
             if self._id and not is_withdrawn:
                 named: list[int | str] = []
@@ -719,7 +726,7 @@ class RecordDecoder:
                 assert time is not None, "an event has a time"
                 is_skipped = self.missing_key == "skip" and None in parts
                 if is_other or is_skipped:
-                    is_skipped |= self.condition is not None and self.condition.skips_others
+                    is_skipped |= self.condition is not None and self.condition.others == "skipped"
                     return Event(one, key, time, False, is_skipped, self._no_addends)
                 addends = []
                 for at in self._values:
@@ -773,7 +780,7 @@ class RecordDecoder:
                 return (first,)
             _, root = self._change(root)
         found = {}
-        others = [self._time, self._end, *self._lists, self._counted, *self._values, self._where]
+        others = [self._time, self._end, *self._lists, self._counted, *self._values]
         for at in filter(None, [*self._id, *self._key, *others]):
             try:
                 self._read_alone(at, record, root)
@@ -794,11 +801,26 @@ class RecordDecoder:
             _count(at.of(record, root))
         elif at in self._values:
             (_stated if self._is_output else _addend)(at, record, root)
-        elif at.field == "where":
-            assert self.condition is not None, "it has the path of the condition"
-            _holds(self.condition, at.of(record, root))
         else:
             at.instant(record, root, self._rounding)
+
+    def _decided(
+        self, condition: Condition, record: Record, root: Json
+    ) -> tuple[bool | None, list[tuple[_Field, _Refused]]]:
+        """Return whether the condition holds; None if that depends on fields that do not decode, which follow."""
+        refusals = []
+
+        def of(one: Comparison) -> tuple[bool, bool]:
+            at = self._where[one]
+            try:
+                holds = _holds(one, at, record, root)
+            except _Refused as refused:
+                refusals.append((at, refused))
+                return False, False
+            return holds, not holds
+
+        holds, fails = condition.decided(of)
+        return (holds if holds or fails else None), refusals
 
     def _part_of_id(self, at: _Field, record: Record, root: Json) -> int | str:
         """Return a field of the id. Raises `_Refused`."""
@@ -867,7 +889,9 @@ class RecordDecoder:
         return Tombstone(event_time_us=max(times, default=None))
 
     def _no_event(self, record: Record, root: Json) -> Tombstone:
-        """Return what stands for a record of an input that the pipeline skips, with its time, if it has one."""
+        """Return what stands for a record that is not of the pipeline, with the time of an event, if it has one."""
+        if self._is_output:
+            return Tombstone()
         if isinstance(root, dict):
             return self._tombstone(record, root)
         assert self._time is not None, "an event has a time"
@@ -905,17 +929,23 @@ def _stated(at: _Field, record: Record, root: Json) -> Decimal | None:
         raise
 
 
-def _holds(condition: Condition, value: Json) -> bool:
-    """Return whether the condition holds. Raises `_Refused` if the value is not a scalar, or not a number if it must be
-    one."""
+def _holds(one: Comparison, at: _Field, record: Record, root: Json) -> bool:
+    """Return whether a comparison holds. Raises `_Refused` if the value is absent or not a scalar, or not a number if
+    it must be one."""
+    if one.exists is not None:
+        with suppress(_Missing):
+            at.of(record, root)
+            return one.exists
+        return not one.exists
+    value = at.of(record, root)
     text = _scalar(value)
-    if condition.is_numeric:
+    if one.is_numeric:
         if isinstance(value, (bool, bytes)):
             raise _Refused(_kind(value))
         if type(value) is str and not (len(value) <= LONGEST_NUMBER and _NUMBER.fullmatch(value)):
             raise _Refused("is a text that is not a number")
         text = _plain_number(text)
-    return condition.holds(text)
+    return one.holds(text)
 
 
 def canonical(value: str | float) -> str:

@@ -7,7 +7,7 @@ is a path into the value, empty for the whole value; or the name of a part of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
@@ -175,12 +175,12 @@ def read(
     places: Sequence[Path],
     lists: Sequence[Path] = (),
     most: int = 2**31,
-    any_scalar: Path | None = None,
+    any_scalars: Collection[Path] = (),
     readers: Readers | None = None,
     amounts: Sequence[Path] = (),
 ) -> Iterator[Read]:
     """Yield the rows of a batch that can be read here, in one part or several. ``most``: largest size of a value in
-    bytes. ``any_scalar``: the only place whose values may also be booleans, or numbers as doubles. ``readers``: None:
+    bytes. ``any_scalars``: the only places whose values may also be booleans, or numbers as doubles. ``readers``: None:
     values are JSON, and keys texts. ``amounts``: places of numbers (`amounts_of`)."""
     of_key: Mapping[Path, pa.Array] | None = {}
     if readers is not None:
@@ -193,7 +193,7 @@ def read(
         values = batch["value"]
         if readers is not None:
             values = _after(values, cast("JsonReader", readers.value).prefix_bytes)
-        parts = _of_json(batch, values, places, lists, most, any_scalar, amounts)
+        parts = _of_json(batch, values, places, lists, most, any_scalars, amounts)
     else:
         parts = _of_format(batch, [*places, *amounts], lists, most, readers.value)
     for part in parts:
@@ -265,7 +265,7 @@ def _of_json(
     places: Sequence[Path],
     lists: Sequence[Path],
     most: int,
-    any_scalar: Path | None,
+    any_scalars: Collection[Path],
     amounts: Sequence[Path],
 ) -> Iterator[Read]:
     """Yield the rows of a batch whose ``values`` are JSON."""
@@ -287,7 +287,7 @@ def _of_json(
                 left[chosen] = False
                 yield Read(batch, chosen, table if good.all() else table.filter(pa.array(good)), found)
     if left.all():
-        for table, rows in columns(values, np.flatnonzero(regular(values, most)), paths, lists, any_scalar, amounts):
+        for table, rows in columns(values, np.flatnonzero(regular(values, most)), paths, lists, any_scalars, amounts):
             yield Read(batch, rows, table)
     elif left.any():
         rest = np.flatnonzero(left)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -146,19 +146,19 @@ def columns(
     rows: Ints,
     paths: Sequence[Path],
     lists: Sequence[Path] = (),
-    any_scalar: Path | None = None,
+    any_scalars: Collection[Path] = (),
     amounts: Sequence[Path] = (),
 ) -> Iterator[tuple[pa.Table, Ints]]:
     """Yield tables with columns ``paths`` and ``lists``, each with its ``rows``. Rows that Arrow cannot read
     with a schema of `schema_like` are left out."""
     if values.nbytes <= AT_ONCE:
-        table = _columns(values, rows, paths, lists, any_scalar, amounts)
+        table = _columns(values, rows, paths, lists, any_scalars, amounts)
         if table is not None:
             yield table, rows
             return
     for start in range(0, len(rows), BLOCK):
         block = rows[start : start + BLOCK]
-        table = _columns(values, block, paths, lists, any_scalar, amounts)
+        table = _columns(values, block, paths, lists, any_scalars, amounts)
         if table is not None:
             yield table, block
 
@@ -168,18 +168,18 @@ def _columns(
     rows: Ints,
     paths: Sequence[Path],
     lists: Sequence[Path],
-    any_scalar: Path | None,
+    any_scalars: Collection[Path],
     amounts: Sequence[Path],
 ) -> pa.Table | None:
-    schema = schema_like(values, rows, paths, lists, any_scalar, amounts=amounts)
+    schema = schema_like(values, rows, paths, lists, any_scalars, amounts=amounts)
     if schema is None:
         return None
     chosen = values if len(rows) == len(values) else values.take(pa.array(rows))
     table = objects(chosen, schema)
-    if table is not None or any_scalar is None:
+    if table is not None or not any_scalars:
         return table
     # Amounts, for example: some are whole numbers, others are not.
-    of_numbers = schema_like(values, rows, paths, lists, any_scalar, _NUMBER_TYPES, amounts)
+    of_numbers = schema_like(values, rows, paths, lists, any_scalars, _NUMBER_TYPES, amounts)
     return None if of_numbers is None or of_numbers == schema else objects(chosen, of_numbers)
 
 
@@ -188,13 +188,13 @@ def schema_like(
     rows: Ints,
     paths: Sequence[Path],
     lists: Sequence[Path] = (),
-    any_scalar: Path | None = None,
+    any_scalars: Collection[Path] = (),
     of_scalars: Mapping[type, pa.DataType] = _SCALAR_TYPES,
     amounts: Sequence[Path] = (),
 ) -> pa.Schema | None:
     """Return the schema with ``paths`` as numbers or texts and ``lists`` as lists of these. Three records are tried.
     The types are those of the first one that can be read; None if none can. An empty list has no type, so the next
-    record is tried. ``any_scalar``: the one path whose type is among ``of_scalars``. ``amounts``: paths of numbers,
+    record is tried. ``any_scalars``: paths whose types are among ``of_scalars``. ``amounts``: paths of numbers,
     or of texts that are numbers, which may be absent."""
     found = None
     for row in rows[[0, len(rows) // 2, -1]] if len(rows) else ():
@@ -214,7 +214,7 @@ def schema_like(
                     empty |= not value
                     node[path[-1]] = pa.list_(_TYPES[type(value[0])] if value else pa.int64())
                 else:
-                    node[path[-1]] = (of_scalars if path == any_scalar else _TYPES)[type(value)]
+                    node[path[-1]] = (of_scalars if path in any_scalars else _TYPES)[type(value)]
             found = pa.schema(list(_type(tree)))
             if not empty:
                 return found

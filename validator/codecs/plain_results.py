@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from validator.codecs.fingerprints import Ints
 from validator.codecs.one_record import LARGEST_COUNT, RecordDecoder
 from validator.codecs.plain_changes import Decoded, by_image, read_image
+from validator.codecs.plain_conditions import PlainCondition
 from validator.codecs.plain_fields import (
     Ids,
     Keys,
@@ -104,11 +105,21 @@ class PlainResults:
             if not decoder.value_places:
                 yield from by_image(batch, decoder.envelope, partial(self._of_image, decoder.envelope))
             return
-        most, values = decoder.most.value_bytes, decoder.value_places
-        for part in read(batch, places, decoder.list_places, most, readers=readers, amounts=values):
+        most, values, any_scalars = decoder.most.value_bytes, decoder.value_places, []
+        if self._tested is not None:
+            if self._tested.is_nested([*places, *decoder.list_places, *values]):
+                return
+            any_scalars = self._tested.beside(places)
+        places += any_scalars
+        for part in read(batch, places, decoder.list_places, most, any_scalars, readers, values):
             results = self._results(part)
             if len(results.rows):
                 yield results
+
+    @property
+    def _tested(self) -> PlainCondition | None:
+        condition = self.decoder.condition
+        return None if condition is None else PlainCondition(condition, self.decoder.where_places)
 
     def _of_image(self, envelope: Envelope, batch: pa.RecordBatch, image: Image) -> Iterator[Results]:
         decoder, lists = self.decoder, self.decoder.list_places
@@ -131,6 +142,9 @@ class PlainResults:
             starts, good = self._instants(part, decoder.time_name)
         if known is not None:
             good = good & known
+        if self._tested is not None:
+            # The rule ignores records of others.
+            good = good & self._tested.decided(part)[0]
         if starts is not None and "window_end" in decoder.places:
             ends, has_end = self._instants(part, "window_end")
             good = good & has_end

@@ -339,6 +339,11 @@ class Config(Frozen):
         return not self.drops_repeats or bool(self.late or self.rejected)
 
     @property
+    def shared_outputs(self) -> frozenset[str]:
+        """The output topics that have results of other services, too."""
+        return frozenset(output.topic for output in self.outputs if output.where is not None)
+
+    @property
     def secret_variables(self) -> frozenset[str]:
         """Environment variables with secrets of this configuration. Child processes of the sidecar do not need them."""
         return self._secret_variables

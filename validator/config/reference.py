@@ -108,8 +108,9 @@ another unit in the configuration |
 | time with a unit | number, or text of a JSON number (`"1767225600.25"`), exact. Fractions of a \
 microsecond are rounded down, but up in event times with `closed: right` | boolean; text with white space, `+` or \
 leading zeros; more than 2^62 microseconds from 1970 |
-| `where.path` of a filter | as a key; with `at_least` or `below`: a number, or text of a JSON number | absent, \
-null, array, object; with `at_least` or `below`: any other text, boolean |
+| field of a condition (`where`) | as a key; with a bound: a number, or text of a JSON number; with `exists`: \
+anything | absent, null, array, object, unless other parts decide `all` or `any`; with a bound: any other text, \
+boolean |
 | `$timestamp` as a time | the record's timestamp | none (-1); more than 2^62 microseconds from 1970 |
 | time with a pattern | text of exactly this form: `yyyy` or `uuuu`, `M`, `MM`, `MMM`, `MMMM`, `d`, `dd`, `E` to \
 `EEEE` (English names; the day's name is not checked), `H`, `HH`, `h`, `hh` (without `a`: the first half of the day), \
@@ -204,20 +205,22 @@ def _explained_once(lines: list[str], heading: str, first: dict[str, str]) -> It
         yield from ("", f"As in `{part}`: {', '.join(keys)}.")
 
 
-def _parts(node: dict[str, Any], definitions: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parts(
+    node: dict[str, Any], definitions: dict[str, Any], place: str, above: frozenset[str] = frozenset()
+) -> Iterator[tuple[str, dict[str, Any]]]:
     for key, rendered in node.get("properties", {}).items():
         for kind, one in rendered.get("discriminator", {}).get("mapping", {}).items():
             heading, parameters = f"{place}.{key}: {kind}" if place else f"{key}: {kind}", one.rsplit("/", 1)[-1]
             yield heading, definitions[parameters]
-            yield from _parts(definitions[parameters], definitions, heading)
+            yield from _parts(definitions[parameters], definitions, heading, above)
         name, listed = _part_of(rendered, definitions)
-        # The head of the page describes the two models that are written as a path.
-        if name in (None, "FieldPath", "IdsPath", "ValuePath") or name in _format_models():
+        # The head of the page describes the two models that are written as a path. A condition has conditions.
+        if name in (None, "FieldPath", "IdsPath", "ValuePath", *above) or name in _format_models():
             continue
         below = f"{place}.{key}" if place else key
         heading = f"{below}[]" if listed else below
         yield heading, definitions[name]
-        yield from _parts(definitions[name], definitions, heading)
+        yield from _parts(definitions[name], definitions, heading, above | {name})
 
 
 def _format_models() -> frozenset[str]:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 from pydantic import Field, PrivateAttr
 
 from validator.model.stated_values import Values
-from validator.oracles.conditions import Where
 from validator.settings.aggregates import Aggregate
 from validator.settings.built import CUMULATIVE, CUMULATIVE_OUTPUTS, EXPLODE, FINAL_ONLY, ID_SPACES, WHERE, Combination
+from validator.settings.conditions import Where
 from validator.settings.errors import broken_rule_at
 from validator.settings.fields import Frozen
 
@@ -239,7 +239,11 @@ class Oracle(Frozen):
     @property
     def condition(self) -> Condition | None:
         """Condition under which an event owes a result; None if all events contribute."""
-        return None if self.where is None else self.where.condition(skips_others=self.skips_others)
+        if self.where is None:
+            return None
+        # SEMANTICS 2.6: where an event has no cell of its own, one that owes nothing is not an event.
+        ignores = self.by_id or self.by_key or not self.ends_are_known or self.asks_lateness
+        return self.where.condition("unowed" if not self.skips_others else "ignored" if ignores else "skipped")
 
     @property
     def cells_most(self) -> int:
@@ -358,23 +362,13 @@ class Oracle(Frozen):
     def check_condition(self, declared: Declared) -> None:
         """Raise PydanticCustomError for a condition that this oracle cannot judge, or on a field that contains, or lies
         inside, a field of the event."""
-        if self.where is None:
+        condition = self.condition
+        if self.where is None or condition is None:
             return
-        if self.skips_others and (self.by_id or not self.ends_are_known or self.asks_lateness):
+        if condition.others == "ignored" and list(declared.set_aside):
             raise broken_rule_at("oracle.where", WHERE.problem, "leave it out, or use windows")
-        path = self.where.path
         for i, entry in enumerate(declared.inputs):
-            entry.check_paths([("oracle.where.path", path)])
-            at = entry.fields
-            others = {"id": at.id or (), "key": at.key, "event_time": (at.event_time,)}
-            for name, fields in others.items():
-                for other in (field.path for field in fields):
-                    if path.startswith(other + ".") or (other.startswith(path + ".") and not path.startswith("$")):
-                        of_input = f"the {name} of inputs[{i}]"
-                        is_inside = f"{path} is inside {other}, which is {of_input}"
-                        holds = f"{other}, which is {of_input}, is inside {path}"
-                        problem = is_inside if path.startswith(other + ".") else holds
-                        raise broken_rule_at("oracle.where.path", problem, "name a field that is a single value")
+            entry.check_where("oracle.where", self.where, f" of inputs[{i}]")
 
     def check_times(self, outputs: Sequence[Output]) -> None:
         """Raise PydanticCustomError for results that do not name their cells as this oracle needs, and for emission

@@ -69,8 +69,13 @@ ABSENT_KEYS: Final = Combination(
 )
 WHERE: Final = Combination(
     ("oracle.where",),
-    "sessions, joins and running aggregates",
-    "where is not supported yet for this oracle",
+    "late or rejected topics, with sessions, joins and running aggregates",
+    "where is not supported yet for this oracle with late or rejected topics",
+)
+SHARED_CHANGES: Final = Combination(
+    ("outputs.where",),
+    "emission `cumulative`",
+    "where is not supported yet for results that replace each other",
 )
 EXPLODE: Final = Combination(
     ("inputs.explode",),
@@ -78,7 +83,8 @@ EXPLODE: Final = Combination(
     "words are counted only in values of a running aggregate, for a key of one field",
 )
 COMBINATIONS: Final = (
-    *(CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, LISTED_IDS, ABSENT_KEYS, WHERE, EXPLODE),
+    *(CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, LISTED_IDS, ABSENT_KEYS),
+    *(WHERE, SHARED_CHANGES, EXPLODE),
 )
 """The refused combinations that do not depend on the oracle. Those of one oracle are in its `refuses`."""
 

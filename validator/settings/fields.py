@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -59,6 +60,19 @@ def check_path(path: str) -> str:
     if not path or not all(SEGMENT.match(segment) for segment in path.split(".")):
         raise broken_rule(f"{path!r} is not a path", "write names joined by dots, as in user.id")
     return path
+
+
+def check_single(named: Iterable[tuple[str, str]], others: Sequence[tuple[str, str]], place: str | None = None) -> None:
+    """Refuse a path inside another one, which then is not a single value. Both are pairs of a name and a path.
+
+    ``place``: the field to change; None: the name.
+    """
+    for name, path in named:
+        for other_name, other in others:
+            # That the whole value or key has fields does not make it one of them.
+            if path.startswith(other + ".") and other not in WITH_FIELDS:
+                problem = f"{path} is inside {other}, which {other_name} reads as a single value"
+                raise broken_rule_at(place or name, problem, "name paths that do not contain each other")
 
 
 class _AtPath(Frozen):

@@ -67,10 +67,8 @@ def event_reader(
     )
     readers = Readers(decoder.reader, decoder.key_reader)
     plain = plain_events_of(topic, oracle, id_type, space, limits, missing_key, readers)
-    # The rule reads the addends of changes.
-    is_plain = plain.envelope is None or not plain.addends
     words = getattr(topic, "explode", None)
-    return Reader(EventBatches(decoder, plain if is_plain else None, space, words), oracle, slack_us)
+    return Reader(EventBatches(decoder, plain if plain.can_decode else None, space, words), oracle, slack_us)
 
 
 def result_reader(
@@ -93,6 +91,7 @@ def result_reader(
         id_type,
         oracle.result_span_us,
         limits,
+        condition=None if topic.where is None else topic.where.condition("ignored"),
         missing_key=missing_key,
         schemas=schemas,
         values=oracle.stated,
@@ -136,7 +135,7 @@ def plain_events_of(
         id_type=id_type,
         space=space,
         condition=condition,
-        where=() if condition is None else place(condition.path),
+        where=tuple(place(one.path) for one in (condition.comparisons if condition else ())),
         missing_key=missing_key,
         pattern=None if at.pattern is None else TimePattern(at.pattern, at.time_zone or "UTC"),
         readers=readers,
