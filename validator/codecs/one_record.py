@@ -68,6 +68,7 @@ _LARGEST_ID: Final = 2**63 - 1
 _SMALLEST_ID: Final = -(2**63)
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_ONE: Final = Decimal(1)
 _ABSENT: Final = object()
 _ANY: Final = 2**63
 _BYTES_OF_CHARACTER: Final = 4
@@ -97,7 +98,8 @@ class Record(NamedTuple):
 class Event(NamedTuple):
     """A decoded record of an input, late or rejected topic. An ``id`` is a 64-bit integer or a text; `NO_ID` if events
     have none. ``is_owed``: the oracle's condition holds for it, if there is one. ``is_skipped``: it has no key, and the
-    pipeline skips it. ``addends``: the fields of `Values.paths`; None if one is null or absent."""
+    pipeline skips it. ``addends``: the fields of `Values.paths`, 1 for one that is only counted; None if one is null or
+    absent."""
 
     id: int | str
     key: str
@@ -547,6 +549,8 @@ class RecordDecoder:
         self._key = tuple(self._field("key", path) for path in at.key)
         # `isinstance` would import the configuration's models.
         self._is_output = hasattr(at, "window_start")
+        self.present = frozenset() if self._is_output else values.present
+        """As in `Values`."""
         self._rounding: Rounding = "down" if self._is_output else rounding
         self._time: _Field | None = None
         if not self._is_output:
@@ -729,8 +733,8 @@ class RecordDecoder:
                     is_skipped |= self.condition is not None and self.condition.others == "skipped"
                     return Event(one, key, time, False, is_skipped, self._no_addends)
                 addends = []
-                for at in self._values:
-                    addends.append(_addend(at, record, root))  # noqa: PERF401  # `at` is named where it is refused
+                for i, at in enumerate(self._values):
+                    addends.append((_presence if i in self.present else _addend)(at, record, root))
                 return Event(one, key, time, addends=tuple(addends))
             end = None
             if self._end is not None and time is not None:
@@ -800,7 +804,8 @@ class RecordDecoder:
         elif at is self._counted:
             _count(at.of(record, root))
         elif at in self._values:
-            (_stated if self._is_output else _addend)(at, record, root)
+            numbers = [one for i, one in enumerate(self._values) if i not in self.present]
+            (_stated if self._is_output else _addend if at in numbers else _presence)(at, record, root)
         else:
             at.instant(record, root, self._rounding)
 
@@ -916,6 +921,15 @@ def _addend(at: _Field, record: Record, root: Json) -> Decimal | None:
         return amount(at.of(record, root))
     except _Missing:
         return None
+
+
+def _presence(at: _Field, record: Record, root: Json) -> Decimal | None:
+    """Return 1 if a field of an event is neither absent nor null. Raises `_Refused`."""
+    try:
+        at.of(record, root)
+    except _Missing:
+        return None
+    return _ONE
 
 
 def _stated(at: _Field, record: Record, root: Json) -> Decimal | None:

@@ -35,6 +35,7 @@ from validator.codecs.plain_fields import (
     identities,
     instants,
     keys,
+    presence_of,
     read,
 )
 from validator.codecs.plain_json import Bools, Path
@@ -58,8 +59,9 @@ class PlainEvents:
     ISO 8601 if there is none. ``rounding``: how a finer time is rounded to microseconds. ``key_bytes``, ``id_bytes``,
     ``value_bytes``: the largest sizes of a key, an id and a value. ``condition``: it must hold for an event that
     contributes; ``where`` has the places of its comparisons. ``missing_key``: the setting of the input. The rule
-    decodes events without a key. ``readers``: as in `read`. ``addends``: the fields that results aggregate.
-    ``envelope``: of changes, without addends; ``operations``: the texts of those that are events.
+    decodes events without a key. ``readers``: as in `read`. ``addends``: the fields that results aggregate;
+    ``present``: the indexes of those that are only counted. ``envelope``: of changes, without addends; ``operations``:
+    the texts of those that are events.
     """
 
     id: tuple[Path, ...]
@@ -79,6 +81,7 @@ class PlainEvents:
     pattern: TimePattern | None = None
     readers: Readers | None = None
     addends: tuple[Path, ...] = ()
+    present: frozenset[int] = frozenset()
     envelope: Envelope | None = None
     operations: tuple[str, ...] = ()
 
@@ -89,9 +92,9 @@ class PlainEvents:
         any_scalars = self._tested.beside(places) if self._tested else []
         places += any_scalars
         if self.envelope is None:
-            found = read(
-                batch, places, most=self.value_bytes, any_scalars=any_scalars, readers=self.readers, amounts=self.addends
-            )
+            numbers = [place for i, place in enumerate(self.addends) if i not in self.present]
+            counted = [self.addends[i] for i in self.present]
+            found = read(batch, places, (), self.value_bytes, any_scalars, self.readers, numbers, counted)
             parts = [self._events(part) for part in found]
         else:
             envelope = self.envelope
@@ -116,8 +119,10 @@ class PlainEvents:
             owed, others = self._tested.decided(part)
             known = known & (owed | others)
         addends = []
-        for place in self.addends:
-            column, is_certain = amounts_of(part.at(place), absent=True)
+        for i, place in enumerate(self.addends):
+            column, is_certain = (
+                presence_of(part, place) if i in self.present else amounts_of(part.at(place), absent=True)
+            )
             # The rule ignores the field if the condition does not hold.
             addends.append(column if owed.all() else pc.if_else(pa.array(owed), column, None))
             known = known & (is_certain | ~owed)

@@ -178,24 +178,26 @@ def read(
     any_scalars: Collection[Path] = (),
     readers: Readers | None = None,
     amounts: Sequence[Path] = (),
+    counted: Sequence[Path] = (),
 ) -> Iterator[Read]:
     """Yield the rows of a batch that can be read here, in one part or several. ``most``: largest size of a value in
     bytes. ``any_scalars``: the only places whose values may also be booleans, or numbers as doubles. ``readers``: None:
-    values are JSON, and keys texts. ``amounts``: places of numbers (`amounts_of`)."""
+    values are JSON, and keys texts. ``amounts``: places of numbers (`amounts_of`). ``counted``: places of fields of any
+    type that may be absent (`presence_of`)."""
     of_key: Mapping[Path, pa.Array] | None = {}
     if readers is not None:
-        of_key = _of_key(batch, [*places, *amounts], readers.key)
+        of_key = _of_key(batch, [*places, *amounts, *counted], readers.key)
     if of_key is None:
         return
-    if not lists and all(map(is_part, (*places, *amounts))):
+    if not lists and all(map(is_part, (*places, *amounts, *counted))):
         parts = _of_parts_only(batch, most)
     elif readers is None or isinstance(readers.value, JsonReader):
         values = batch["value"]
         if readers is not None:
             values = _after(values, cast("JsonReader", readers.value).prefix_bytes)
-        parts = _of_json(batch, values, places, lists, most, any_scalars, amounts)
+        parts = _of_json(batch, values, places, lists, most, any_scalars, amounts, counted)
     else:
-        parts = _of_format(batch, [*places, *amounts], lists, most, readers.value)
+        parts = _of_format(batch, [*places, *amounts, *counted], lists, most, readers.value)
     for part in parts:
         yield part._replace(of_key=of_key)
 
@@ -267,12 +269,14 @@ def _of_json(
     most: int,
     any_scalars: Collection[Path],
     amounts: Sequence[Path],
+    counted: Sequence[Path],
 ) -> Iterator[Read]:
     """Yield the rows of a batch whose ``values`` are JSON."""
     paths = list(dict.fromkeys(place for place in places if not is_part(place)))
     # A field that is also the time, for example, has one type.
     amounts = [place for place in dict.fromkeys(amounts) if not is_part(place) and place not in paths]
-    if () in paths or () in lists or () in amounts:
+    counted = [place for place in dict.fromkeys(counted) if not is_part(place) and place not in (*paths, *amounts)]
+    if () in (*paths, *lists, *amounts, *counted):
         # The whole value is not an object.
         return
     left = np.ones(len(values), dtype=np.bool_)
@@ -287,7 +291,8 @@ def _of_json(
                 left[chosen] = False
                 yield Read(batch, chosen, table if good.all() else table.filter(pa.array(good)), found)
     if left.all():
-        for table, rows in columns(values, np.flatnonzero(regular(values, most)), paths, lists, any_scalars, amounts):
+        good_rows = np.flatnonzero(regular(values, most))
+        for table, rows in columns(values, good_rows, paths, lists, any_scalars, amounts, counted):
             yield Read(batch, rows, table)
     elif left.any():
         rest = np.flatnonzero(left)
@@ -480,6 +485,15 @@ def amounts_of(column: pa.Array, *, absent: bool) -> tuple[pa.Array, Bools]:
     highest = np.frombuffer(found.buffers()[1], np.int64)[found.offset * 4 : (found.offset + len(found)) * 4][3::4]
     known = np.abs(highest) < _HIGHEST_AMOUNT
     return found, (known & valid) | (~valid if absent else False)
+
+
+def presence_of(of: Read, place: Path) -> tuple[pa.Array, Bools]:
+    """Return 1 where a field is not null (`AMOUNT`), and which of them are certain."""
+    valid = bools(of.at(place).is_valid())
+    # Elsewhere the rule decides what null is.
+    is_json = not is_part(place) and place not in of.columns
+    found = pa.array(np.ones(len(valid), dtype=np.int64), mask=~valid).cast(AMOUNT)
+    return found, valid | is_json
 
 
 def _without_times(column: pa.Array) -> pa.Array:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr
 
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from validator.model.id_spaces import IdSpace
     from validator.oracles.ids import Flags, IdCounts, IdVerdicts
     from validator.settings.topics import Input, Late, Output
+
+
+_ANY_NUMBER: Final = 1 << 31
+"""More words than a record has."""
 
 
 class Assigned(NamedTuple):
@@ -253,7 +257,8 @@ class Oracle(Frozen):
     @property
     def explained_by_one(self) -> int | None:
         """Largest number of contributions that one unreadable record may explain; None: all of a cell."""
-        return 1
+        # SEMANTICS 4.14: the number of its words is not known.
+        return _ANY_NUMBER if self.reads.explodes else 1
 
     @abstractmethod
     def assigned(self, event_times_us: Ints) -> Assigned:
@@ -354,9 +359,11 @@ class Oracle(Frozen):
                 raise broken_rule_at(f"{place}.duplicates", problem, "use count, or evidence with ids")
 
     def check_words(self, declared: Declared) -> None:
-        """Raise PydanticCustomError if an input explodes."""
+        """Raise PydanticCustomError if events are words where results do not count them, in a key of several fields, or
+        beside late and rejected topics."""
+        counts = declared.outputs[0].evidence == "values"
         for i, one in enumerate(declared.inputs):
-            if one.explode is not None:
+            if one.explode is not None and (not counts or len(one.fields.key) > 1 or list(declared.set_aside)):
                 raise broken_rule_at(f"inputs[{i}].explode", EXPLODE.problem, "leave it out")
 
     def check_condition(self, declared: Declared) -> None:

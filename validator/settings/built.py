@@ -17,7 +17,7 @@ from validator.settings.errors import broken_rule
 NOT_BUILT: Final[dict[str, frozenset[str]]] = {
     "evidence": frozenset({"digest"}),
     "inputs.tombstone": frozenset({"delete"}),
-    "oracle.values": frozenset({"count(PATH)", "distinct(PATH)"}),
+    "oracle.values": frozenset({"distinct(PATH)"}),
 }
 """Setting -> the values that are refused. Kinds of oracle are in `validator.oracles.kinds`, formats in
 `validator.settings.formats.kinds`."""
@@ -79,8 +79,8 @@ SHARED_CHANGES: Final = Combination(
 )
 EXPLODE: Final = Combination(
     ("inputs.explode",),
-    "all but values of running aggregates; keys of several fields; late and rejected topics",
-    "words are counted only in values of a running aggregate, for a key of one field",
+    "all evidence but `values`; keys of several fields; late and rejected topics",
+    "words are counted only in values, for a key of one field and without late or rejected topics",
 )
 COMBINATIONS: Final = (
     *(CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, LISTED_IDS, ABSENT_KEYS),

@@ -140,6 +140,7 @@ def plain_events_of(
         pattern=None if at.pattern is None else TimePattern(at.pattern, at.time_zone or "UTC"),
         readers=readers,
         addends=tuple(place(path) for path in oracle.stated.paths),
+        present=oracle.stated.present,
         envelope=envelope,
         operations=tuple(text for text, it in envelope.meanings.items() if it in operations) if envelope else (),
     )
