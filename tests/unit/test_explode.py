@@ -15,6 +15,7 @@ from validator.config.examples import EXAMPLES
 from validator.config.load import InvalidConfigError, loads
 from validator.oracles.running_aggregate import RunningAggregate
 from validator.oracles.seam import Reads
+from validator.oracles.sliding_window import SlidingWindow
 from validator.reconcile.grouping import facts_of_events, facts_of_results
 from validator.reconcile.judge import Rules
 from validator.settings.explode import SEPARATORS, Explode
@@ -52,6 +53,16 @@ def test_a_record_is_counted_once_and_contributes_each_word() -> None:
     for row in facts.to_pylist():
         counted[row["key"]] += row["contributions"]
     assert +counted == Counter(word for line in LINES for word in words.words(line))
+
+
+def test_a_word_counts_in_each_of_its_windows() -> None:
+    oracle = SlidingWindow.of(20, slide=10).reading(Reads(states_values=True, explodes=True))
+    facts = facts_of_events(exploded(rows(LINES), Explode()), 0, oracle, 0, 10, with_first_event=False)
+    assert sum(facts["records"].to_pylist()) == len(LINES) + 2
+    counted: Counter[tuple[str, int]] = Counter()
+    for row in facts.to_pylist():
+        counted[row["key"], row["window_start_us"]] += row["contributions"]
+    assert +counted == Counter((word, start) for line in LINES for word in Explode().words(line) for start in (-10, 0))
 
 
 def test_white_space_is_that_of_java() -> None:
