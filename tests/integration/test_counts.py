@@ -128,23 +128,28 @@ def test_a_perfect_count_passes_and_each_deviation_is_counted(
     assert [one["ids"] for one in violations if one["class"] != "undecodable"] == [[]] * (len(violations) - 1)
 
 
-def line(seconds: int, text: str) -> str:
+def line(seconds: int, text: str | list[str]) -> str:
     """Each third line has no author, and each fifth a null one."""
     author = {} if seconds % 3 == 0 else {"by": None if seconds % 5 == 0 else {"name": "x"}}
     return json.dumps({"text": text, "timestamp": iso(seconds), **author})
 
 
-def test_words_and_fields_are_counted_in_windows(pipeline: Pipeline) -> None:
+@pytest.mark.parametrize("at", ["whitespace", full("items")])
+def test_words_and_fields_are_counted_in_windows(pipeline: Pipeline, at: str) -> None:
     pipeline.create()
+
+    def written(seconds: int, text: str) -> str:
+        return line(seconds, text.split() if at == "items" else text)
+
     settings = [
         "inputs.0.fields={key: text, event_time: timestamp}",
-        "inputs.0.explode={at: whitespace, case: lower}",
+        f"inputs.0.explode={{at: {at}, case: lower}}",
         "outputs.0.fields.values={clicks: count, paid: paid}",
         "late=[]",
     ]
     oracle = "{kind: sliding_window, size: 15s, slide: 5s, values: {clicks: count, paid: count(by)}}"
     lines = {seconds: f"W{seconds % 2}  w{seconds % 3} the" for seconds in range(15, 75)}
-    pipeline.clicks(*(line(*one) for one in lines.items()), line(40, " "))
+    pipeline.clicks(*(written(*one) for one in lines.items()), written(40, " "))
     counted, known = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
     for seconds, text in lines.items():
         for word in text.lower().split():
@@ -158,7 +163,7 @@ def test_words_and_fields_are_counted_in_windows(pipeline: Pipeline) -> None:
     assert run.report["coverage"]["complete"]
 
     # One word of a line is lost; of the other, a field is counted that is null.
-    pipeline.clicks(line(200, "lost the"))
+    pipeline.clicks(written(200, "lost the"))
     pipeline.answers(*(result("the", start, 1, 1) for start in (190, 195, 200)), result("", 40, 1, 1))
     run = validate(pipeline, oracle, "broken", *settings)
     assert run.counts("missing", "duplicate", "unknown_id") == {"missing": 3, "duplicate": 0, "unknown_id": 0}

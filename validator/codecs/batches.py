@@ -189,7 +189,10 @@ def exploded(events: pa.Table, words: Explode) -> pa.Table:
         texts = (
             pc.ascii_lower(texts) if is_plain else pa.array([each.lower() for each in texts.to_pylist()], texts.type)
         )
-    lists = pc.split_pattern_regex(texts, words.pattern)
+    if words.at == "items":
+        lists = pa.array(map(words.words, texts.to_pylist()), pa.list_(pa.string()))
+    else:
+        lists = pc.split_pattern_regex(texts, words.pattern)
     found = lists.take(keys.indices)
     rows, items = pc.list_parent_indices(found), found.flatten()
     counts = pc.and_(pc.not_equal(items, ""), pa.array(statuses == DECODED).take(rows))

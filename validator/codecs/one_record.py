@@ -310,6 +310,16 @@ def _ids(value: Json, id_type: str) -> list[int | str]:
     return found
 
 
+def _texts(value: Json) -> list[str]:
+    """Return the texts of the items of an array. Raises `_Refused`."""
+    if type(value) is not list:
+        raise _Refused(_kind(value) + ", not an array")
+    try:
+        return [_scalar(item) for item in value]
+    except _Refused as refused:
+        raise _Refused(f"has an item that {refused}") from None
+
+
 def _instant(value: Json, unit: str | TimePattern | None, rounding: Rounding) -> int:
     try:
         return _instant_of(value, unit, rounding)
@@ -574,6 +584,8 @@ class RecordDecoder:
         fields = [*self._key, *self._id, *filter(None, single), *self._lists, *self._values, *self._where.values()]
         self._no_addends = (None,) * len(self._values)
         self.missing_key: str = missing_key or str(getattr(entry, "missing_key", "undecodable"))
+        self.has_items: bool = getattr(getattr(entry, "explode", None), "at", None) == "items"
+        """Whether the key of an event is an array."""
         self._ignores_null: bool = self._is_output or getattr(entry, "ignores_tombstones", False)
         is_cumulative = getattr(entry, "emission", None) == "cumulative"
         self._names_withdrawn = is_cumulative and self._time is None and all(field.part for field in self._key)
@@ -837,7 +849,8 @@ class RecordDecoder:
     def _part_of_key(self, at: _Field, record: Record, root: Json) -> str | None:
         """Return a field of the key; None if it is absent or null, and an event without it decodes."""
         try:
-            return _scalar(at.of(record, root))
+            value = at.of(record, root)
+            return joined(_texts(value)) if self.has_items else _scalar(value)
         except _Missing:
             if self.missing_key == "undecodable":
                 raise

@@ -68,7 +68,8 @@ def event_reader(
     readers = Readers(decoder.reader, decoder.key_reader)
     plain = plain_events_of(topic, oracle, id_type, space, limits, missing_key, readers)
     words = getattr(topic, "explode", None)
-    return Reader(EventBatches(decoder, plain if plain.can_decode else None, space, words), oracle, slack_us)
+    is_plain = plain.can_decode and not decoder.has_items
+    return Reader(EventBatches(decoder, plain if is_plain else None, space, words), oracle, slack_us)
 
 
 def result_reader(
