@@ -190,7 +190,9 @@ def exploded(events: pa.Table, words: Explode) -> pa.Table:
             pc.ascii_lower(texts) if is_plain else pa.array([each.lower() for each in texts.to_pylist()], texts.type)
         )
     if words.at == "items":
-        lists = pa.array(map(words.words, texts.to_pylist()), pa.list_(pa.string()))
+        # The key of a record that was not examined is the reason.
+        split = [words.words(text) if text.startswith("[") else [] for text in texts.to_pylist()]
+        lists = pa.array(split, pa.list_(pa.string()))
     else:
         lists = pc.split_pattern_regex(texts, words.pattern)
     found = lists.take(keys.indices)
