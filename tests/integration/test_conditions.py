@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.integration.sidecar_fixtures import Pipeline, click, iso, pipeline, spark
+from tests.integration.sidecar_fixtures import Pipeline, answer, click, iso, pipeline, spark
 from tests.tiers import first_of
 
 __all__ = ["pipeline", "spark"]
@@ -62,6 +62,16 @@ def test_only_events_and_results_of_the_pipeline_count(pipeline: Pipeline, oracl
     wrong = {"duplicate": 1, "missing": 1, "misplaced" if "tumbling" in oracle else "unknown_id": 1}
     assert run.counts() == {"expected": len(owed) + 2, "processed": len(owed) + 1, **wrong}
     assert (run.status, run.verdicts) == (1, ("fail", "fail", "fail"))
+
+
+@pytest.mark.full
+def test_ids_of_several_fields_are_arrays_or_objects_in_lists(pipeline: Pipeline) -> None:
+    pipeline.create()
+    pipeline.clicks(*(click(n, n, "a", order=f"o{n // 3}", line=n % 3) for n in range(20)))
+    used = [{"order": f"o{n // 3}", "line": n % 3} if n % 2 else [f"o{n // 3}", n % 3] for n in range(19)]
+    pipeline.answers(answer(used[:10]), answer([*used[10:], ["o0", "1"]], 1))
+    run = pipeline.once("inputs.0.fields.id=[order, line]", "late=[]")
+    assert run.counts() == {"expected": 20, "processed": 19, "missing": 1, "misplaced": 1}
 
 
 def test_an_output_without_any_result_leaves_losses_suspected(pipeline: Pipeline) -> None:

@@ -295,9 +295,11 @@ def amount(value: Json) -> Decimal:
     return number
 
 
-def _ids(value: Json, id_type: str) -> list[int | str]:
+def _ids(value: Json, id_type: str, fields: int) -> list[int | str]:
     if type(value) is not list:
         raise _Refused(_kind(value) + ", not an array of ids")
+    if fields > 1:
+        return [_id_of_fields(item, fields) for item in value]
     kinds = set(map(type, value))
     if kinds == {int} and id_type != "string" and min(value) >= _SMALLEST_ID and max(value) <= _LARGEST_ID:
         return value
@@ -318,6 +320,14 @@ def _texts(value: Json) -> list[str]:
         return [_scalar(item) for item in value]
     except _Refused as refused:
         raise _Refused(f"has an item that {refused}") from None
+
+
+def _id_of_fields(item: Json, fields: int) -> str:
+    """Return an id of several fields, which is an array of them, or an object with them in their order."""
+    parts = list(item.values()) if isinstance(item, dict) and type(item) is not Repeating else item
+    if not isinstance(parts, list) or len(parts) != fields:
+        raise _Refused(f"has an item that is not an array or an object of {fields} fields")
+    return joined(_texts(parts))
 
 
 def _instant(value: Json, unit: str | TimePattern | None, rounding: Rounding) -> int:
@@ -464,14 +474,15 @@ class _Field:
             return record.timestamp_us
         return _instant(self.of(record, root), self.unit, rounding)
 
-    def ids(self, record: Record, root: Json, id_type: str, reader: ValueReader) -> list[int | str]:
-        """Return the field as a list of ids. A part of the record is the JSON text of such a list."""
+    def ids(self, record: Record, root: Json, id_type: str, fields: int, reader: ValueReader) -> list[int | str]:
+        """Return the field as a list of ids, of ``fields`` each. A part of the record is the JSON text of such a
+        list."""
         value = self.of(record, root)
         if not self.part:
             value = reader.items(value)
         elif isinstance(value, str):
             value = parsed(value.encode())
-        return _ids(value, id_type)
+        return _ids(value, id_type, fields)
 
     def _from_record(self, record: Record) -> Json:
         if self.part == "$key":
@@ -519,7 +530,7 @@ class RecordDecoder:
     against which a result's ``window_end`` is checked; None: it is not checked. ``limits``: None: sizes are not
     checked. ``rounding``: the oracle's rounding of event times. ``condition``: it must hold for an event that
     contributes. ``missing_key``: as the setting of an input; None: as ``entry`` has it. ``schemas``: those of a
-    registry that are known. ``values``: those that results state.
+    registry that are known. ``values``: those that results state. ``id_fields``: number of fields of an id in a list.
     """
 
     def __init__(
@@ -533,6 +544,7 @@ class RecordDecoder:
         missing_key: str | None = None,
         schemas: Schemas = NO_SCHEMAS,
         values: Values = NO_VALUES,
+        id_fields: int = 1,
     ) -> None:
         # The model of the limits is not kept, so that workers need not import it.
         self.most = (
@@ -550,6 +562,7 @@ class RecordDecoder:
         self.key_reader = entry.key_format.reader("key", schemas)
         """It reads the keys."""
         self.id_type = id_type
+        self.id_fields = id_fields
         self.window_us = window_us
         self._end: _Field | None = None
         self._counted: _Field | None = None
@@ -762,7 +775,7 @@ class RecordDecoder:
                 return Result(key, time, lists_of_none, stated_none, end, (None,) * len(self._values))
             lists: list[list[int | str]] = [] if one is None else [[one]]
             for at in self._lists:
-                lists.append(at.ids(record, root, self.id_type, self.reader))
+                lists.append(at.ids(record, root, self.id_type, self.id_fields, self.reader))
                 # No part of a value is longer than the whole.
                 if at.part or len(record.value or b"") > most_of_id:
                     for item in lists[-1]:
@@ -812,7 +825,7 @@ class RecordDecoder:
         elif at.field == "key":
             self._part_of_key(at, record, root)
         elif at.field == "ids":
-            at.ids(record, root, self.id_type, self.reader)
+            at.ids(record, root, self.id_type, self.id_fields, self.reader)
         elif at is self._counted:
             _count(at.of(record, root))
         elif at in self._values:

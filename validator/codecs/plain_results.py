@@ -96,7 +96,7 @@ class PlainResults:
     def read(self, batch: pa.RecordBatch) -> Iterator[Results]:
         """Yield the records of a batch that decode here, in one part or several. The rule decodes the others."""
         decoder = self.decoder
-        if any(map(is_part, decoder.list_places)):
+        if any(map(is_part, decoder.list_places)) or (decoder.list_places and decoder.id_fields > 1):
             return
         places = [*decoder.places.values(), *decoder.key_places, *decoder.id_places]
         readers = Readers(decoder.reader, decoder.key_reader)

@@ -20,7 +20,7 @@ from validator.model.kafka_options import FILE_OPTIONS, OptionsRefused, librdkaf
 from validator.model.lateness_scope import LatenessScope
 from validator.model.wording import plural
 from validator.oracles.seam import Declared, Reads
-from validator.settings.built import ABSENT_KEYS, LISTED_IDS, MIXED_DUPLICATES
+from validator.settings.built import ABSENT_KEYS, MIXED_DUPLICATES
 from validator.settings.durations import Duration, PositiveDuration, format_duration
 from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.fields import FieldPath, Frozen, IdsPath, WithDurations
@@ -434,8 +434,6 @@ class Config(Frozen):
             if width and item.fields.id is not None and len(item.fields.id) != width:
                 problem = f"it has {plural(len(item.fields.id), 'field')} and the id of inputs[0] has {width}"
                 raise broken_rule_at(f"{place}.fields.id", problem, "give every id the same number of fields")
-            if isinstance(item, Output) and item.fields.ids is not None and width > 1:
-                raise broken_rule_at(f"{place}.fields.ids", LISTED_IDS.problem, "name one field, or use evidence id")
 
     def entry_of(self, topic: str) -> str:
         """The path of a topic's entry in the file, such as ``inputs[0]``; the topic itself if it has none."""

@@ -99,7 +99,8 @@ the same key, and so are `"true"` and `true` | half of a surrogate pair |
 on topics of answers, if any input has one of these. Such a key is shown as `[null]` | array, object; then also the \
 text `[null]` |
 | `ids` | array of ids, also empty; `$key` or `$header.NAME` that holds a JSON array; a field of CSV, cut at each \
-`list_delimiter` | null, absent, not an array; \
+`list_delimiter`. An id of several fields is an array of them, or an object with them in this order | null, absent, \
+not an array; \
 an item \
 that is null, an array or an object |
 | time of a type with a unit (Avro, Protobuf, windowed keys) | as it is; a date is its midnight, a local time is \

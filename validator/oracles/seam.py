@@ -52,7 +52,7 @@ class Reads(NamedTuple):
     (emission `cumulative`). ``several_outputs``: results are in several topics. ``states_values``: results state
     aggregates of their events, and not which they are (evidence `values`). ``adds_up``: the results of a cell add up
     (emission `incremental`). ``tolerances``: the tolerance of each stated value, the largest of all outputs.
-    ``explodes``: an event counts for each of its words.
+    ``explodes``: an event counts for each of its words. ``id_fields``: number of fields of an id.
     """
 
     joined_keys: bool = False
@@ -62,6 +62,7 @@ class Reads(NamedTuple):
     adds_up: bool = False
     tolerances: tuple[tuple[str, Decimal], ...] = ()
     explodes: bool = False
+    id_fields: int = 1
 
     @classmethod
     def of_topics(cls, inputs: Sequence[Input], outputs: Sequence[Output]) -> Self:
@@ -80,6 +81,7 @@ class Reads(NamedTuple):
             adds_up=adds_up,
             tolerances=tuple(tolerances.items()),
             explodes=any(one.explode is not None for one in inputs),
+            id_fields=max(1, len(inputs[0].fields.id or ())),
         )
 
 

@@ -45,11 +45,6 @@ ID_SPACES: Final = Combination(
     "an `input`, with an oracle whose inputs share one id space (every oracle but the join)",
     "inputs with id spaces of their own are not supported yet for this oracle",
 )
-LISTED_IDS: Final = Combination(
-    ("outputs.fields.ids",),
-    "lists of ids that have several fields",
-    "lists of ids of several fields are not supported yet",
-)
 CUMULATIVE: Final = Combination(
     ("outputs.emission",),
     "`cumulative` with sessions, with joins, and where results name the time of an event",
@@ -83,7 +78,7 @@ EXPLODE: Final = Combination(
     "words are counted only in values, for a key of one field and without late or rejected topics",
 )
 COMBINATIONS: Final = (
-    *(CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, LISTED_IDS, ABSENT_KEYS),
+    *(CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, ABSENT_KEYS),
     *(WHERE, SHARED_CHANGES, EXPLODE),
 )
 """The refused combinations that do not depend on the oracle. Those of one oracle are in its `refuses`."""

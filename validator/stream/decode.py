@@ -96,6 +96,7 @@ def result_reader(
         missing_key=missing_key,
         schemas=schemas,
         values=oracle.stated,
+        id_fields=oracle.reads.id_fields,
     )
     of_lists = [spaces[path.input] for path in topic.fields.ids or () if path.input is not None]
     return Reader(ResultBatches(decoder, of_lists), oracle, 0)
