@@ -135,7 +135,7 @@ RULES = {
         "inputs[0].fields.key[0] (from --set inputs.0.fields.key): True does not fit; write a path in quotes."
     ),
     "inputs.0.fields.id={path: on}": (
-        "inputs[0].fields.id.path (from --set inputs.0.fields.id): True does not fit; write a text in quotes."
+        "inputs[0].fields.id[0].path (from --set inputs.0.fields.id): True does not fit; write a text in quotes."
     ),
     "state.path=": "state.path (from --set state.path): an empty value does not fit; write a path.",
     "timing.missing_after=1s": (
@@ -243,7 +243,7 @@ RULES = {
         "use up to 249 letters, digits, dots, _ and -."
     ),
     "inputs.0.fields.id=a..b": (
-        "inputs[0].fields.id.path (from --set inputs.0.fields.id): 'a..b' is not a path; "
+        "inputs[0].fields.id[0].path (from --set inputs.0.fields.id): 'a..b' is not a path; "
         "write names joined by dots, as in user.id."
     ),
 }

@@ -241,7 +241,9 @@ def test_records_decode_the_same_among_others(name: str, limits: Limits) -> None
 
 
 def test_a_long_value_is_known_by_its_digest() -> None:
-    shape = Shape("", "{id: $value, key: $partition, event_time: $timestamp}", "page", "{kind: tumbling_window, size: 1m}")
+    shape = Shape(
+        "", "{id: $value, key: $partition, event_time: $timestamp}", "page", "{kind: tumbling_window, size: 1m}"
+    )
     with_arrow, by_the_rule = both_ways(config(shape, "text"))
     texts = ["7", "a" * 64, "\u00e4" * 32, "a" * 65, "\u00e4" * 33, "1" * 65, '{"a": 1}', *["b" * 1_000] * 2]
     rows = rows_of(with_arrow, [text.encode() for text in texts])

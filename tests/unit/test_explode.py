@@ -68,7 +68,11 @@ def test_the_items_of_an_array_are_words() -> None:
         event = decoder.decode(Record(f'{{"tags": {tags}, "at": 5}}'.encode()))
         assert isinstance(event, Event)
         assert event.key == key
-    refused = {'"a"': "is a text, not an array", "[null]": "has an item that is null", "[[1]]": "has an item that is an array"}
+    refused = {
+        '"a"': "is a text, not an array",
+        "[null]": "has an item that is null",
+        "[[1]]": "has an item that is an array",
+    }
     for tags, reason in refused.items():
         assert decoder.decode(Record(f'{{"tags": {tags}, "at": 5}}'.encode())) == Undecodable("key", "tags", reason)
 

@@ -605,7 +605,10 @@ def test_a_tombstone_withdraws_the_result_of_the_key_that_its_record_names() -> 
     ("where", "holds"),
     [
         ({"path": "a", "exists": True}, {"{}": False, '{"a": null}': False, '{"a": [1]}': True, '{"a": 0}': True}),
-        ({"path": "a.b", "exists": False}, {"{}": True, '{"a": {}}': True, '{"a": {"b": {}}}': False, '{"a": 1}': None}),
+        (
+            {"path": "a.b", "exists": False},
+            {"{}": True, '{"a": {}}': True, '{"a": {"b": {}}}': False, '{"a": 1}': None},
+        ),
         (
             {"all": [{"path": "a", "equals": 1}, {"path": "b", "equals": 2}]},
             {'{"a": 1, "b": 2}': True, '{"a": 2}': False, '{"b": 1}': False, '{"a": 1}': None, '{"a": {}}': None},

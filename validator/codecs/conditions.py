@@ -172,9 +172,7 @@ class Condition:
         return _decided(self.root, of)
 
 
-def _decided(
-    part: Comparison | Combined, of: Callable[[Comparison], tuple[Truth, Truth]]
-) -> tuple[Truth, Truth]:
+def _decided(part: Comparison | Combined, of: Callable[[Comparison], tuple[Truth, Truth]]) -> tuple[Truth, Truth]:
     if isinstance(part, Comparison):
         return of(part)
     found = [_decided(each, of) for each in part.parts]

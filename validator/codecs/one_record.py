@@ -592,7 +592,9 @@ class RecordDecoder:
             self._values = tuple(self._field(f"values.{one.name}", at.values[one.name]) for one in values.stated)
         self._id = tuple(self._field("id", path) for path in at.id or ())
         self.condition = condition
-        self._where = {one: self._field("where", one) for one in (condition.comparisons if condition else ())}
+        self._where = {
+            one: self._field("where", FieldPlace(one.path)) for one in (condition.comparisons if condition else ())
+        }
         single = [self._time, self._end, self._counted]
         fields = [*self._key, *self._id, *filter(None, single), *self._lists, *self._values, *self._where.values()]
         self._no_addends = (None,) * len(self._values)
@@ -643,7 +645,7 @@ class RecordDecoder:
         self.list_places = [field.place for field in self._lists]
         self.value_places = [field.place for field in self._values]
 
-    def _field(self, name: str, at: FieldPath | IdsPath | ValuePath | Comparison | FieldPlace) -> _Field:
+    def _field(self, name: str, at: FieldPath | IdsPath | ValuePath | FieldPlace) -> _Field:
         value, key, id_ = self.most
         most, limit = {"key": (key, "key_bytes"), "id": (id_, "id_bytes")}.get(name, (value, "value_bytes"))
         unit: str | TimePattern | None = getattr(at, "unit", None)

@@ -86,9 +86,9 @@ elsewhere have no effect |
 | `$key` | as a value of `key_format`; with `text`, the default, also empty | absent, null, other bytes |
 | `$header.NAME` | UTF-8 text; of repeated headers the last one counts, as in Kafka's clients | absent, null, \
 other bytes than UTF-8 |
-| id | text, also `""`, `"[1]"` and `"{}"`; number; boolean (as `true`, `false`); bytes (as Base64). Of several fields, \
-the JSON array of their texts (`["o1","7"]`); of `$value` above 64 bytes, `sha256:` and its digest | array, object, \
-half of a surrogate pair; NaN, infinity |
+| id | text, also `""`, `"[1]"` and `"{}"`; number; boolean (as `true`, `false`); bytes (as Base64). Of several \
+fields, the JSON array of their texts (`["o1","7"]`); of `$value` above 64 bytes, `sha256:` and its digest | array, \
+object, half of a surrogate pair; NaN, infinity |
 | number as id or key | by its value: `1`, `1.0` and `1e0` are one id, `-0` is `0`, `0.50` is `0.5`; integers \
 of any size \
 are exact | more than 1,000 digits without an exponent |

@@ -39,6 +39,7 @@ VALUES_IN_SEVERAL: Final = Combination(
     "values of a running aggregate are not supported yet for several outputs",
 )
 
+
 class RunningAggregate(Oracle):
     """One result per key over all of its events so far, without windows. Each event belongs in a result of its key."""
 

@@ -148,7 +148,7 @@ class Where(Frozen):
 
     def condition(self, others: Others = "unowed") -> Condition:
         """The condition for decoders. ``others``: as in `Condition`."""
-        return Condition(self._part(), others)
+        return Condition(self.part(), others)
 
     def paths(self, place: str) -> Iterator[tuple[str, str, bool]]:
         """The places of its paths below ``place``, the paths, and whether each must be a scalar."""
@@ -160,10 +160,11 @@ class Where(Frozen):
         if self.negated is not None:
             yield from self.negated.paths(f"{place}.not")
 
-    def _part(self) -> Comparison | Combined:
+    def part(self) -> Comparison | Combined:
+        """The condition for decoders, as a part of others."""
         if self.path is None:
             parts = self.every or self.some or (self.negated,)
-            found = tuple(part._part() for part in parts if part is not None)
+            found = tuple(part.part() for part in parts if part is not None)
             return Combined(found, every=self.some is None, is_negated=self.negated is not None)
         values = self.one_of or self.none_of or (() if self.equals is None else (self.equals,))
         bounds = (self.at_least, self.above, self.at_most, self.below)

@@ -11,9 +11,9 @@ from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 from validator.model.envelopes import ENVELOPES, EnvelopeKind, Operation, placed
 from validator.model.field_values import part_and_names
 from validator.settings.built import SHARED_CHANGES, Built
+from validator.settings.conditions import Where
 from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.explode import Explode
-from validator.settings.conditions import Where
 from validator.settings.fields import FieldPath, Frozen, Id, Ids, IdsPath, Key, ValuePath, check_single
 from validator.settings.formats.json_object import JsonObject
 from validator.settings.formats.kinds import AnyFormat
