@@ -87,7 +87,7 @@ class Where(Frozen):
     equals: _Value = None
     """The only value that passes."""
     at_least: _Number | None = None
-    """This number and higher ones pass. A field that is not a number is undecodable."""
+    """This number and higher ones pass."""
     above: _Number | None = None
     """Only higher numbers pass."""
     at_most: _Number | None = None
@@ -97,7 +97,7 @@ class Where(Frozen):
     matches: str | None = None
     """Texts in which this regular expression (of Python) is found pass."""
     exists: bool | None = None
-    """`true`: the field is present and not null, whatever it holds; `false`: it is not."""
+    """Whether the field must be present and not null."""
     every: tuple[Where, ...] | None = Field(default=None, alias="all", min_length=1)
     """All of these must hold."""
     some: tuple[Where, ...] | None = Field(default=None, alias="any", min_length=1)

@@ -141,8 +141,8 @@ class EventFields(Frozen):
     """The fields that hold an event's id, key and time."""
 
     id: Id | None = None
-    """The event's id: one path or a list of paths of scalars that together are unique within the inputs. Required,
-    unless results have evidence `values`."""
+    """The event's id: one path or a list of paths, together unique within the inputs. Required, unless results have
+    evidence `values`."""
     key: Key
     """The key that the pipeline groups by; one path or a list of paths."""
     event_time: FieldPath
