@@ -57,7 +57,7 @@ NOT_BUILT_SENTENCES = {
     ),
     "oracle.values.total=distinct(price)": (
         "oracle.values.total (from --set oracle.values.total): distinct(PATH) is not supported yet; "
-        "use count or sum(PATH) or min(PATH) or max(PATH) or avg(PATH)."
+        "use count or count(PATH) or sum(PATH) or min(PATH) or max(PATH) or avg(PATH)."
     ),
 }
 
@@ -135,7 +135,7 @@ RULES = {
         "inputs[0].fields.key[0] (from --set inputs.0.fields.key): True does not fit; write a path in quotes."
     ),
     "inputs.0.fields.id={path: on}": (
-        "inputs[0].fields.id.path (from --set inputs.0.fields.id): True does not fit; write a text in quotes."
+        "inputs[0].fields.id[0].path (from --set inputs.0.fields.id): True does not fit; write a text in quotes."
     ),
     "state.path=": "state.path (from --set state.path): an empty value does not fit; write a path.",
     "timing.missing_after=1s": (
@@ -243,7 +243,7 @@ RULES = {
         "use up to 249 letters, digits, dots, _ and -."
     ),
     "inputs.0.fields.id=a..b": (
-        "inputs[0].fields.id.path (from --set inputs.0.fields.id): 'a..b' is not a path; "
+        "inputs[0].fields.id[0].path (from --set inputs.0.fields.id): 'a..b' is not a path; "
         "write names joined by dots, as in user.id."
     ),
 }
@@ -316,7 +316,29 @@ OF_A_FILTER = {
         "oracle.where (from --set oracle.where): 'status' does not fit; write a mapping of keys to values."
     ),
     "oracle.where={path: status}": (
-        "oracle.where.one_of (from --set oracle.where): it is missing; write one_of, none_of, at_least or below."
+        "oracle.where.one_of (from --set oracle.where): it is missing; "
+        "write one_of, none_of, equals, at_least, above, at_most, below, matches or exists."
+    ),
+    "oracle.where={}": (
+        "oracle.where.path (from --set oracle.where): it is missing; name a field, or write all, any or not."
+    ),
+    "oracle.where={path: status, equals: paid, not: {path: total, above: 5}}": (
+        "oracle.where.equals (from --set oracle.where): path is given already; leave one of the two out."
+    ),
+    "oracle.where={path: status, matches: '['}": (
+        "oracle.where.matches (from --set oracle.where): '[' is not a regular expression: unterminated character set "
+        "at position 0; correct it."
+    ),
+    "oracle.where={all: [{path: status, exists: true}, {path: customer.country, equals: DE}]}": (
+        "oracle.where.all[1].path (from --set oracle.where): customer.country is inside customer, which the key of "
+        "inputs[0] reads as a single value; name paths that do not contain each other."
+    ),
+    "outputs.0.where={path: order.by, equals: us}": (
+        "outputs[0].where.path (from --set outputs.0.where): order.by is inside order, which the id reads as a single "
+        "value; name paths that do not contain each other."
+    ),
+    "inputs.0.fields.id=[order, line]": (
+        "outputs[0].fields.id: it has 1 field and the id of inputs[0] has 2; give every id the same number of fields."
     ),
     "oracle.where={path: status, one_of: []}": (
         "oracle.where.one_of (from --set oracle.where): it is empty; give at least one entry."
@@ -357,12 +379,12 @@ OF_A_FILTER = {
         "user.id."
     ),
     "oracle.where.path=customer.country": (
-        "oracle.where.path (from --set oracle.where.path): customer.country is inside customer, which is the "
-        "key of inputs[0]; name a field that is a single value."
+        "oracle.where.path (from --set oracle.where.path): customer.country is inside customer, which the key of "
+        "inputs[0] reads as a single value; name paths that do not contain each other."
     ),
     "oracle.where.nope=1": (
         "oracle.where.nope (from --set oracle.where.nope): it is not a known key; "
-        "use one of path, one_of, none_of, at_least, below."
+        "use one of path, one_of, none_of, equals, at_least, above, at_most, below, matches, exists, all, any, not."
     ),
     "outputs.0.fields={key: customer, id: order}": (
         "outputs[0].fields.event_time (from --set outputs.0.fields): oracle filter needs it; "

@@ -60,7 +60,7 @@ def owed_by(key: str, seconds: int, every_seconds: int) -> list[tuple[str, int]]
     return [(key, start) for start in starts if start <= seconds < start + SIZE_SECONDS]
 
 
-def validate(pipeline: Pipeline, oracle: str, state: str) -> Run:
+def validate(pipeline: Pipeline, oracle: str, state: str, *more: str) -> Run:
     """Run `validate --once` on a new state."""
     name = pipeline.name
     settings = [
@@ -73,6 +73,7 @@ def validate(pipeline: Pipeline, oracle: str, state: str) -> Run:
         f"oracle={oracle}",
         f"state.path={pipeline.state(state)}",
         "metrics.port=0",
+        *more,
     ]
     config = loads(EXAMPLES["counts"], pipeline.folder, settings, {})
     said: list[str] = []
@@ -125,3 +126,46 @@ def test_a_perfect_count_passes_and_each_deviation_is_counted(
     (said,) = {one["explanation"].partition(": ")[2] for one in violations if one["class"] == "wrong_value"}
     assert said == "paid is 14.07 and should be 14"
     assert [one["ids"] for one in violations if one["class"] != "undecodable"] == [[]] * (len(violations) - 1)
+
+
+def line(seconds: int, text: str | list[str]) -> str:
+    """Each third line has no author, and each fifth a null one."""
+    author = {} if seconds % 3 == 0 else {"by": None if seconds % 5 == 0 else {"name": "x"}}
+    return json.dumps({"text": text, "timestamp": iso(seconds), **author})
+
+
+@pytest.mark.parametrize("at", ["whitespace", full("items")])
+def test_words_and_fields_are_counted_in_windows(pipeline: Pipeline, at: str) -> None:
+    pipeline.create()
+
+    def written(seconds: int, text: str) -> str:
+        return line(seconds, text.split() if at == "items" else text)
+
+    settings = [
+        "inputs.0.fields={key: text, event_time: timestamp}",
+        f"inputs.0.explode={{at: {at}, case: lower}}",
+        "outputs.0.fields.values={clicks: count, paid: paid}",
+        "late=[]",
+    ]
+    oracle = "{kind: sliding_window, size: 15s, slide: 5s, values: {clicks: count, paid: count(by)}}"
+    lines = {seconds: f"W{seconds % 2}  w{seconds % 3} the" for seconds in range(15, 75)}
+    pipeline.clicks(*(written(*one) for one in lines.items()), written(40, " "))
+    counted, known = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+    for seconds, text in lines.items():
+        for word in text.lower().split():
+            counted.update(owed_by(word, seconds, 5))
+            known.update(owed_by(word, seconds, 5) if seconds % 3 and seconds % 5 else ())
+    pipeline.answers(*(result(*cell, count, known[cell]) for cell, count in counted.items()))
+    run = validate(pipeline, oracle, "perfect", *settings)
+    assert run.counts() == {"expected": counted.total(), "processed": counted.total()}
+    assert (run.status, run.verdicts) == (0, ("pass", "pass", "pass"))
+    assert run.report["results"]["correct"] == len(counted)
+    assert run.report["coverage"]["complete"]
+
+    # One word of a line is lost; of the other, a field is counted that is null.
+    pipeline.clicks(written(200, "lost the"))
+    pipeline.answers(*(result("the", start, 1, 1) for start in (190, 195, 200)), result("", 40, 1, 1))
+    run = validate(pipeline, oracle, "broken", *settings)
+    assert run.counts("missing", "duplicate", "unknown_id") == {"missing": 3, "duplicate": 0, "unknown_id": 0}
+    assert run.report["violations"]["confirmed"]["wrong_value"] == 3
+    assert run.verdicts == ("fail", "fail", "fail")

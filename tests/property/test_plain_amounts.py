@@ -37,10 +37,16 @@ AMOUNTS: Final = [
 ]
 
 
-def config(fmt: str = "json") -> Config:
+NOTES: Final = ["", ',"note":null', ',"note":{}', ',"note":{"text":null}', ',"note":5', ',"note":{"text":{}}',
+                ',"note":{"text":7}', ',"note":{"text":"a","text":"b"}', ',"note":[]']  # fmt: skip
+
+
+def config(fmt: str = "json", *, counted: bool = False) -> Config:
+    more = ", having: count(amount), notes: count(note.text)" if counted else ""
+    stated = ", having: most, notes: least" if counted else ""
     settings = [
-        "oracle.values={number: count, total: sum(amount), most: max(amount), least: min(nested.amount)}",
-        "outputs.0.fields.values={number: count, total: total, most: most, least: least}",
+        f"oracle.values={{number: count, total: sum(amount), most: max(amount), least: min(nested.amount){more}}}",
+        f"outputs.0.fields.values={{number: count, total: total, most: most, least: least{stated}}}",
         f"inputs.0.format={fmt}",
     ]
     return loads(EXAMPLES["counts"], ".", settings, {})
@@ -52,14 +58,15 @@ def records(shape: str, names: tuple[str, ...], chance: random.Random) -> list[b
         usual = {name: str(Decimal(chance.randrange(-999, 9999)).scaleb(-2)) for name in names}
         odd = {name: chance.choice(AMOUNTS) for name in names if chance.random() < 0.15}
         other = chance.choice(OTHERS) if chance.random() < 0.05 else ""
-        found.append((shape % {**usual, **odd, "other": other}).encode("utf-8", "surrogatepass"))
+        note = chance.choice(NOTES) if chance.random() < 0.3 else ',"note":{"text":"so"}'
+        found.append((shape % {**usual, **odd, "other": other, "note": note}).encode("utf-8", "surrogatepass"))
     return found
 
 
 @pytest.mark.parametrize("at_once", [RECORDS, 7])
 def test_arrow_decodes_what_the_rule_decodes(at_once: int) -> None:
-    chance, settings, seen = random.Random(at_once), config(), Counter[str]()
-    event = '{"page":"p","timestamp":"2026-01-01T00:00:00Z","amount":%(a)s,"nested":{"amount":%(b)s}%(other)s}'
+    chance, settings, seen = random.Random(at_once), config(counted=True), Counter[str]()
+    event = '{"page":"p","timestamp":"2026-01-01T00:00:00Z","amount":%(a)s,"nested":{"amount":%(b)s}%(other)s%(note)s}'
     result = '{"page":"p","windowStart":"2026-01-01T00:00:00Z","count":3,"total":%(a)s,"most":%(b)s,"least":1%(other)s}'
     readers: list[tuple[str, Any]] = [
         (event, event_reader(settings.inputs[0], settings.oracle, 0, "auto")),

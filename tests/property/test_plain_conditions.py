@@ -48,6 +48,15 @@ CONDITIONS: Final[dict[str, set[str]]] = {
     "{at_least: 9223372036854775808}": {"integers", "doubles", "texts of numbers"},
     "{below: '-1e30'}": {"integers", "texts of numbers"},
     "{at_least: '99.99999999999999999999'}": {"integers", "texts of numbers"},
+    "{equals: 100}": {"integers", "texts", "texts of numbers", "truths"},
+    "{above: 0.1, at_most: 100.25}": {"integers", "doubles", "texts of numbers"},
+    "{above: 99, at_most: 100}": {"integers", "texts of numbers"},
+    "{matches: '^(pa|5$)|r'}": {"integers", "texts", "texts of numbers", "truths"},
+    "{exists: true}": {"integers", "doubles", "texts", "texts of numbers", "truths"},
+    "{any: [{path: v.status, equals: paid}, {path: v.status, at_least: 100}]}": {"integers", "texts of numbers"},
+    "{all: [{path: v, exists: true}, {not: {path: v.status, one_of: [open, 5]}}, {path: order, at_least: 3}]}": {
+        *{"integers", "texts", "texts of numbers", "truths"}
+    },
 }
 """Condition -> the pools in which Arrow decides every value without the decoder of one record."""
 
@@ -55,13 +64,18 @@ CONDITIONS: Final[dict[str, set[str]]] = {
 WINDOWS: Final = [
     "inputs.0.fields={id: order, key: customer, event_time: ordered_at}",
     "outputs.0={topic: out, fields: {ids: ids, key: customer, window_start: start}}",
+    "late=[]",
 ]
 
 
-def both_ways(where: str, *, with_windows: bool = False) -> tuple[EventBatches, EventBatches]:
-    kind = "tumbling_window, size: 1m" if with_windows else "filter"
-    condition = f"oracle={{kind: {kind}, where: {{path: v.status, {where[1:]}}}"
-    config = loads(EXAMPLES["filter"], "/etc", [condition, *(WINDOWS if with_windows else [])], {})
+KINDS: Final = {"filter": UNOWED, "tumbling_window, size: 1m": SKIPPED, "session_window, gap: 1m": TOMBSTONE}
+"""Oracle -> what an event is for which the condition does not hold."""
+
+
+def both_ways(where: str, kind: str = "filter") -> tuple[EventBatches, EventBatches]:
+    whole = where if where[1:4] in ("all", "any", "not") else f"{{path: v.status, {where[1:]}"
+    condition = f"oracle={{kind: {kind}, where: {whole}}}"
+    config = loads(EXAMPLES["filter"], "/etc", [condition, *(WINDOWS if kind != "filter" else [])], {})
     reader = event_reader(config.inputs[0], config.oracle, 0, "auto", limits=config.limits)
     assert isinstance(reader.batches, EventBatches)
     return reader.batches, replace(reader.batches, plain=None)
@@ -79,10 +93,10 @@ def records(pool: list[str], number: int, chance: random.Random, *, changed: flo
     return found
 
 
-@pytest.mark.parametrize("with_windows", some([False, True]))
+@pytest.mark.parametrize("kind", some(KINDS))
 @pytest.mark.parametrize("where", some(CONDITIONS))
-def test_the_condition_holds_the_same_alone_and_among_others(where: str, with_windows: bool) -> None:
-    with_arrow, by_the_rule = both_ways(where, with_windows=with_windows)
+def test_the_condition_holds_the_same_alone_and_among_others(where: str, kind: str) -> None:
+    with_arrow, by_the_rule = both_ways(where, kind)
     assert with_arrow.plain is not None
     chance, seen = random.Random(5), Counter[Any]()
     mixed = [value for pool in POOLS.values() for value in pool]
@@ -94,14 +108,13 @@ def test_the_condition_holds_the_same_alone_and_among_others(where: str, with_wi
         for value, row in zip(values[:150], wanted, strict=False):
             [alone] = rows_of(with_arrow, [value])
             assert alone | {"offset": row["offset"]} == row, value
-    unowed = SKIPPED if with_windows else UNOWED
-    assert min(seen[status] for status in (DECODED, unowed, UNDECODABLE)) > 100
+    assert min(seen[status] for status in (DECODED, KINDS[kind], UNDECODABLE)) > 100
 
 
-@pytest.mark.parametrize("with_windows", [False, True])
-def test_an_event_of_another_kind_needs_no_other_field(with_windows: bool) -> None:
-    with_arrow, by_the_rule = both_ways("{none_of: [login]}", with_windows=with_windows)
-    unowed = SKIPPED if with_windows else UNOWED
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_event_of_another_kind_needs_no_other_field(kind: str) -> None:
+    with_arrow, by_the_rule = both_ways("{none_of: [login]}", kind)
+    unowed = KINDS[kind]
     click = b'{"order":1,"customer":"c","ordered_at":"2026-01-01T10:00:00Z","v":{"status":"click"}}'
     values = [
         click,

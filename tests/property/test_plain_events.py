@@ -121,18 +121,27 @@ SHAPES = {
         "page",
         "{kind: tumbling_window, size: 60s}",
     ),
+    "an id of two fields": Shape(
+        '{"line":%(id)s,"timestamp":%(time)s,"order":%(key)s%(other)s}',
+        "{id: [order, line], key: line, event_time: timestamp}",
+        "page",
+        "{kind: tumbling_window, size: 60s}",
+    ),
 }
 
 
-def config(shape: Shape) -> Config:
-    return loads(CONFIG % (shape.fields, shape.result_key, shape.window), "/etc", [], {})
+def config(shape: Shape, form: str = "json") -> Config:
+    text = CONFIG % (form, shape.fields, shape.result_key, shape.window)
+    if "id: [" in shape.fields:
+        text = text.replace("ids: clickIds}", "id: [order, line]}, evidence: id")
+    return loads(text, "/etc", [], {})
 
 
 CONFIG = """
 pipeline: plain
 guarantee: exactly_once
 kafka: {bootstrap_servers: "localhost:9092"}
-inputs: [{topic: click, fields: %s}]
+inputs: [{topic: click, format: %s, fields: %s}]
 outputs: [{topic: output, fields: {key: %s, window_start: windowStart, ids: clickIds}}]
 oracle: %s
 state: {path: /tmp/unused}
@@ -217,7 +226,7 @@ TIGHT = Limits(value_bytes=150, key_bytes=9, id_bytes=6)
 
 
 @pytest.mark.parametrize(
-    ("name", "limits"), [*((name, DEFAULT) for name in SHAPES), (next(iter(SHAPES)), TIGHT)], ids=["a", "b", "c", "d"]
+    ("name", "limits"), [*((name, DEFAULT) for name in SHAPES), (next(iter(SHAPES)), TIGHT)], ids=[*"abcde"]
 )
 def test_records_decode_the_same_among_others(name: str, limits: Limits) -> None:
     shape = SHAPES[name]
@@ -229,6 +238,23 @@ def test_records_decode_the_same_among_others(name: str, limits: Limits) -> None
         found[1] for row in wanted if (found := re.match(r"its (\w+) has \d+ bytes, above limits", row["key"] or ""))
     }
     assert unexamined == ({"value", "key", "id"} if limits is TIGHT else set())
+
+
+def test_a_long_value_is_known_by_its_digest() -> None:
+    shape = Shape(
+        "", "{id: $value, key: $partition, event_time: $timestamp}", "page", "{kind: tumbling_window, size: 1m}"
+    )
+    with_arrow, by_the_rule = both_ways(config(shape, "text"))
+    texts = ["7", "a" * 64, "\u00e4" * 32, "a" * 65, "\u00e4" * 33, "1" * 65, '{"a": 1}', *["b" * 1_000] * 2]
+    rows = rows_of(with_arrow, [text.encode() for text in texts])
+    assert rows == rows_of(by_the_rule, [text.encode() for text in texts])
+    assert with_arrow.plain is not None
+    events = with_arrow.plain.read(batch([text.encode() for text in texts]))
+    assert events is not None
+    assert len(events.rows) == len(texts)
+    assert [row["text_id"] for row in rows[:3]] == [None, *texts[1:3]]
+    assert [len(row["text_id"]) for row in rows[3:]] == [71, 71, 71, 8, 71, 71]
+    assert len({row["text_id"] for row in rows}) == len(texts) - 1
 
 
 @pytest.mark.parametrize(("name", "factor"), [(list(SHAPES)[1], 1000), (list(SHAPES)[2], 1)])

@@ -36,6 +36,7 @@ ALL: Final = {
     "least": "min(amount)",
     "most": "max(amount)",
     "mean": "avg(amount)",
+    "having": "count(amount)",
 }
 SUMS: Final = {"number": "count", "total": "sum(amount)"}
 WITHOUT_COUNT: Final = {"total": "sum(amount)", "least": "min(amount)"}
@@ -60,10 +61,12 @@ def amount_of(id_: str) -> Amount:
 def stated_by(amounts: list[Amount], aggregates: Mapping[str, str]) -> list[Amount]:
     """What a correct result states about these amounts, without their number. An average is rounded to 40 digits."""
     numbers = [Fraction(number) for number in amounts if number is not None]
-    if not numbers:
-        return [None for text in aggregates.values() if text != "count"]
-    found = {"sum": sum(numbers), "min": min(numbers), "max": max(numbers), "avg": sum(numbers) / len(numbers)}
-    return [_rounded(found[text.partition("(")[0]]) for text in aggregates.values() if text != "count"]
+    found = {"count": _rounded(Fraction(len(numbers)))}
+    if numbers:
+        total = sum(numbers)
+        of = {"sum": total, "min": min(numbers), "max": max(numbers), "avg": total / len(numbers)}
+        found |= {name: _rounded(number) for name, number in of.items()}
+    return [found.get(text.partition("(")[0]) for text in aggregates.values() if text != "count"]
 
 
 def _rounded(number: Fraction) -> Decimal:
@@ -172,6 +175,9 @@ class ValuedReferee(Referee):
         numbers = [[Fraction(number) for number in some if number is not None] for some in used]
         flat = [number for some in numbers for number in some]
         loose = bool(aside) or len(used) > 1
+        if function == "count":
+            counts = [len(some) - len(aside) for some in numbers]
+            return bool(given) and min(counts) <= sum(given) <= max(counts)
         if not given or not flat:
             # SEMANTICS 2.29: a sum of nothing may be 0.
             return not any(given) and (loose or not flat)
@@ -260,7 +266,9 @@ def valued(named: Case, anonymous: Case, aggregates: Mapping[str, str]) -> Value
     for record in (record for step in named.history.steps for record in step.records):
         place = (record.topic, record.partition, record.offset)
         if isinstance(record, InputEvent | LateRecord):
-            values.append((place, (amount_of(record.id),)))
+            amount = amount_of(record.id)
+            present = (None if amount is None else Decimal(1),) if "having" in aggregates else ()
+            values.append((place, (amount, *present)))
         elif isinstance(record, ResultRecord):
             stated = stated_by([amount_of(id_) for id_ in record.ids], aggregates)
             if not named.causal and rng.random() < 0.1:

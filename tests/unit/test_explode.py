@@ -13,12 +13,14 @@ from tests.unit.local_run import judged
 from tests.unit.retained_run import START_US, InMemory, grouped
 from validator.codecs.batches import EVENTS, RESULTS, exploded
 from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNOWED
-from validator.codecs.one_record import Record
+from validator.codecs.one_record import Event, Record, RecordDecoder, Undecodable
 from validator.config.examples import EXAMPLES
 from validator.config.load import InvalidConfigError, loads
+from validator.config.model import Input
 from validator.model.classes import Verdict
 from validator.oracles.running_aggregate import RunningAggregate
 from validator.oracles.seam import Reads
+from validator.oracles.sliding_window import SlidingWindow
 from validator.reconcile.grouping import facts_of_events, facts_of_results
 from validator.reconcile.judge import Rules
 from validator.settings.explode import SEPARATORS, Explode
@@ -57,6 +59,36 @@ def test_a_record_is_counted_once_and_contributes_each_word() -> None:
     for row in facts.to_pylist():
         counted[row["key"]] += row["contributions"]
     assert +counted == Counter(word for line in LINES for word in words.words(line))
+
+
+def test_the_items_of_an_array_are_words() -> None:
+    lines = ['["a", "b", "A"]', "[]", '["\\"", ""]']
+    found = exploded(rows(lines), Explode(at="items", case="lower")).to_pylist()
+    assert [(row["offset"], row["key"]) for row in found[:5]] == [(0, "a"), (0, "b"), (0, "a"), (1, None), (2, '"')]
+    fields = {"key": "tags", "event_time": {"path": "at", "unit": "ms"}}
+    decoder = RecordDecoder(Input.model_validate({"topic": "t", "fields": fields, "explode": {"at": "items"}}))
+    keys = {"[]": "[]", '["a", 1, 1.0, true]': '["a","1","1","true"]'}
+    for tags, key in keys.items():
+        event = decoder.decode(Record(f'{{"tags": {tags}, "at": 5}}'.encode()))
+        assert isinstance(event, Event)
+        assert event.key == key
+    refused = {
+        '"a"': "is a text, not an array",
+        "[null]": "has an item that is null",
+        "[[1]]": "has an item that is an array",
+    }
+    for tags, reason in refused.items():
+        assert decoder.decode(Record(f'{{"tags": {tags}, "at": 5}}'.encode())) == Undecodable("key", "tags", reason)
+
+
+def test_a_word_counts_in_each_of_its_windows() -> None:
+    oracle = SlidingWindow.of(20, slide=10).reading(Reads(states_values=True, explodes=True))
+    facts = facts_of_events(exploded(rows(LINES), Explode()), 0, oracle, 0, 10, with_first_event=False)
+    assert sum(facts["records"].to_pylist()) == len(LINES) + 2
+    counted: Counter[tuple[str, int]] = Counter()
+    for row in facts.to_pylist():
+        counted[row["key"], row["window_start_us"]] += row["contributions"]
+    assert +counted == Counter((word, start) for line in LINES for word in Explode().words(line) for start in (-10, 0))
 
 
 def test_white_space_is_that_of_java() -> None:

@@ -20,7 +20,7 @@ from validator.publish.report import build
 from validator.publish.text import WIDTH, render
 from validator.state.positions import HIDDEN, Positions, Stretch
 from validator.stream.doubt_sentences import Example
-from validator.stream.hidden_sentences import hidden_examples, topics_without_keys
+from validator.stream.hidden_sentences import hidden_examples, topics_without_use
 
 NULL_KEY = Undecodable("key", "page", "is null")
 BAD_TIME = Undecodable("event_time", "timestamp", "is a text that is not an ISO 8601 time", "01-01-2026 12:00:00:000")
@@ -86,7 +86,7 @@ def test_a_topic_whose_events_are_all_skipped_is_no_pass(tmp_path: Path) -> None
     skipping = config(tmp_path, "inputs.0.missing_key=skip")
     topic = skipping.inputs[0].topic
     all_skipped, some = (progress(topic, undecodable=1, unowed=count) for count in (99, 98))
-    assert list(topics_without_keys(skipping, some)) == []
-    assert list(topics_without_keys(config(tmp_path), all_skipped)) == []
-    [sentence] = topics_without_keys(skipping, all_skipped)
+    assert list(topics_without_use(skipping, some)) == []
+    assert list(topics_without_use(config(tmp_path), all_skipped)) == []
+    [sentence] = topics_without_use(skipping, all_skipped)
     assert sentence.endswith("99 events are skipped: check inputs[0].fields.key")

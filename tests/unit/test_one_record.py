@@ -501,6 +501,9 @@ def test_decoding_takes_time_in_proportion_to_the_record(shape: str) -> None:
             ["true", '"x"'],
         ),
         ({"at_least": "0.1", "below": 5}, ["0.1", "4.9"], ["5", "0.09999999999999999999"], ['"0x1"', '" 1"', '"1_0"']),
+        ({"above": 1, "at_most": 5}, ["1.000000000000000000001", "5.0"], ["1", "5.000000000000000000001"], ['"x"']),
+        ({"equals": True}, ["true", '"true"'], ["false", "1"], []),
+        ({"matches": "a.d|^2"}, ['"paid"', '"  aid"', "2.5", '"20"'], ['"ad"', "12", "true"], []),
     ],
 )
 def test_a_condition_holds_for_values_as_keys_are_compared(
@@ -596,3 +599,38 @@ def test_a_tombstone_withdraws_the_result_of_the_key_that_its_record_names() -> 
     assert cumulative(["$key", "page"]).decode(Record(None, b"a")) == Tombstone(None)
     added_up = {"topic": "output", "fields": {"key": "$key", "ids": "ids"}}
     assert RecordDecoder(Output.model_validate(added_up)).decode(Record(None, b"a")) == Tombstone(None)
+
+
+@pytest.mark.parametrize(
+    ("where", "holds"),
+    [
+        ({"path": "a", "exists": True}, {"{}": False, '{"a": null}': False, '{"a": [1]}': True, '{"a": 0}': True}),
+        (
+            {"path": "a.b", "exists": False},
+            {"{}": True, '{"a": {}}': True, '{"a": {"b": {}}}': False, '{"a": 1}': None},
+        ),
+        (
+            {"all": [{"path": "a", "equals": 1}, {"path": "b", "equals": 2}]},
+            {'{"a": 1, "b": 2}': True, '{"a": 2}': False, '{"b": 1}': False, '{"a": 1}': None, '{"a": {}}': None},
+        ),
+        (
+            {"any": [{"path": "a", "equals": 1}, {"path": "b", "equals": 2}]},
+            {'{"a": 1}': True, '{"a": 3, "b": 2}': True, '{"a": 3}': None, '{"a": 3, "b": 4}': False},
+        ),
+        (
+            {"not": {"any": [{"path": "a", "above": 1}, {"not": {"path": "b", "one_of": [2]}}]}},
+            {'{"a": 1, "b": 2}': True, '{"a": 2}': False, '{"b": 3}': False, '{"b": 2}': None},
+        ),
+    ],
+)
+def test_what_is_not_known_decides_nothing_where_others_decide(
+    where: dict[str, Any], holds: dict[str, bool | None]
+) -> None:
+    """As in SQL. None: the record is undecodable."""
+    oracle = Filter.model_validate({"kind": "filter", "where": where})
+    decoder = RecordDecoder(entry(), condition=oracle.condition)
+    for text, wanted in holds.items():
+        found = decoder.decode(Record(value(other=f", {text[1:-1]}" if text != "{}" else "")))
+        assert isinstance(found, Event | Undecodable)
+        assert (found.is_owed if isinstance(found, Event) else None) is wanted, text
+        assert isinstance(found, Event) or found.field == "where"

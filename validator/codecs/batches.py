@@ -104,7 +104,7 @@ class EventBatches:
             if events and len(events.rows):
                 others[events.rows] = False
                 condition = self.decoder.condition
-                unowed = SKIPPED if condition is not None and condition.skips_others else UNOWED
+                unowed = SKIPPED if condition is not None and condition.others == "skipped" else UNOWED
                 yield _event_batch(batch, events, unowed)
             if others.all():
                 yield self._singly(batch)
@@ -205,7 +205,12 @@ def exploded(events: pa.Table, words: Explode) -> pa.Table:
         texts = (
             pc.ascii_lower(texts) if is_plain else pa.array([each.lower() for each in texts.to_pylist()], texts.type)
         )
-    lists = pc.split_pattern_regex(texts, words.pattern)
+    if words.at == "items":
+        # The key of a record that was not examined is the reason.
+        split = [words.words(text) if text.startswith("[") else [] for text in texts.to_pylist()]
+        lists = pa.array(split, pa.list_(pa.string()))
+    else:
+        lists = pc.split_pattern_regex(texts, words.pattern)
     found = lists.take(keys.indices)
     rows, items = pc.list_parent_indices(found), found.flatten()
     counts = pc.and_(pc.not_equal(items, ""), pa.array(statuses == DECODED).take(rows))

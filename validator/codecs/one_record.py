@@ -8,6 +8,7 @@ the extensions of parsers.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import math
 import re
@@ -18,7 +19,7 @@ from dataclasses import field as dataclass_field
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from validator.codecs.conditions import Condition
+from validator.codecs.conditions import Comparison, Condition
 from validator.codecs.time_patterns import instant_of_pattern
 from validator.codecs.times import (
     FARTHEST_US,
@@ -57,6 +58,8 @@ _AMOUNT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]
 """The texts that Arrow casts to a decimal."""
 NO_ID: Final = 0
 """The id of all events if results do not say which events they used (evidence `values`)."""
+WHOLE_VALUE_MAX: Final = 64
+"""Largest size in bytes of a value that is an id as it is. The id of a longer one is its SHA-256 (`digest_of`)."""
 LARGEST_COUNT: Final = 2**53
 """Largest number of events that a result may state: JSON readers agree on integers up to here."""
 _TOPIC_LENGTH_MAX: Final = 249
@@ -65,6 +68,7 @@ _LARGEST_ID: Final = 2**63 - 1
 _SMALLEST_ID: Final = -(2**63)
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_ONE: Final = Decimal(1)
 _ABSENT: Final = object()
 _ANY: Final = 2**63
 _BYTES_OF_CHARACTER: Final = 4
@@ -94,7 +98,8 @@ class Record(NamedTuple):
 class Event(NamedTuple):
     """A decoded record of an input, late or rejected topic. An ``id`` is a 64-bit integer or a text; `NO_ID` if events
     have none. ``is_owed``: the oracle's condition holds for it, if there is one. ``is_skipped``: it has no key, and the
-    pipeline skips it. ``addends``: the fields of `Values.paths`; None if one is null or absent."""
+    pipeline skips it. ``addends``: the fields of `Values.paths`, 1 for one that is only counted; None if one is null or
+    absent."""
 
     id: int | str
     key: str
@@ -250,6 +255,11 @@ def _id(value: Json, id_type: str) -> int | str:
     return text
 
 
+def digest_of(text: str) -> str:
+    """Return the id of a whole value that is too long for one."""
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
 def _count(value: Json) -> int:
     """Return a number of events, from 0 to `LARGEST_COUNT`, written as a number or as its text. Raises `_Refused`."""
     text = _scalar(value)
@@ -285,9 +295,11 @@ def amount(value: Json) -> Decimal:
     return number
 
 
-def _ids(value: Json, id_type: str) -> list[int | str]:
+def _ids(value: Json, id_type: str, fields: int) -> list[int | str]:
     if type(value) is not list:
         raise _Refused(_kind(value) + ", not an array of ids")
+    if fields > 1:
+        return [_id_of_fields(item, fields) for item in value]
     kinds = set(map(type, value))
     if kinds == {int} and id_type != "string" and min(value) >= _SMALLEST_ID and max(value) <= _LARGEST_ID:
         return value
@@ -298,6 +310,24 @@ def _ids(value: Json, id_type: str) -> list[int | str]:
         except _Refused as refused:
             raise _Refused(f"has an item that {refused}") from None
     return found
+
+
+def _texts(value: Json) -> list[str]:
+    """Return the texts of the items of an array. Raises `_Refused`."""
+    if type(value) is not list:
+        raise _Refused(_kind(value) + ", not an array")
+    try:
+        return [_scalar(item) for item in value]
+    except _Refused as refused:
+        raise _Refused(f"has an item that {refused}") from None
+
+
+def _id_of_fields(item: Json, fields: int) -> str:
+    """Return an id of several fields, which is an array of them, or an object with them in their order."""
+    parts = list(item.values()) if isinstance(item, dict) and type(item) is not Repeating else item
+    if not isinstance(parts, list) or len(parts) != fields:
+        raise _Refused(f"has an item that is not an array or an object of {fields} fields")
+    return joined(_texts(parts))
 
 
 def _instant(value: Json, unit: str | TimePattern | None, rounding: Rounding) -> int:
@@ -421,6 +451,11 @@ class _Field:
         return (self.part, *self.names) if self.part else self.names
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole value."""
+        return not self.part and not self.names
+
+    @property
     def needs_object(self) -> bool:
         """Whether the value must have named fields."""
         return not self.part and bool(self.names) and not self.names[0].isdigit()
@@ -439,14 +474,15 @@ class _Field:
             return record.timestamp_us
         return _instant(self.of(record, root), self.unit, rounding)
 
-    def ids(self, record: Record, root: Json, id_type: str, reader: ValueReader) -> list[int | str]:
-        """Return the field as a list of ids. A part of the record is the JSON text of such a list."""
+    def ids(self, record: Record, root: Json, id_type: str, fields: int, reader: ValueReader) -> list[int | str]:
+        """Return the field as a list of ids, of ``fields`` each. A part of the record is the JSON text of such a
+        list."""
         value = self.of(record, root)
         if not self.part:
             value = reader.items(value)
         elif isinstance(value, str):
             value = parsed(value.encode())
-        return _ids(value, id_type)
+        return _ids(value, id_type, fields)
 
     def _from_record(self, record: Record) -> Json:
         if self.part == "$key":
@@ -494,7 +530,8 @@ class RecordDecoder:
     against which a result's ``window_end`` is checked; None: it is not checked. ``limits``: None: sizes are not
     checked. ``rounding``: the oracle's rounding of event times. ``condition``: it must hold for an event that
     contributes. ``missing_key``: as the setting of an input; None: as ``entry`` has it. ``schemas``: those of a
-    registry that are known. ``values``: those that results state. ``splits_rows``: each row of a change is an event.
+    registry that are known. ``values``: those that results state. ``id_fields``: number of fields of an id in a list.
+    ``splits_rows``: each row of a change is an event.
     """
 
     def __init__(
@@ -508,6 +545,7 @@ class RecordDecoder:
         missing_key: str | None = None,
         schemas: Schemas = NO_SCHEMAS,
         values: Values = NO_VALUES,
+        id_fields: int = 1,
         *,
         splits_rows: bool = False,
     ) -> None:
@@ -529,9 +567,9 @@ class RecordDecoder:
         self.key_reader = entry.key_format.reader("key", schemas)
         """It reads the keys."""
         self.id_type = id_type
+        self.id_fields = id_fields
         self.window_us = window_us
         self._end: _Field | None = None
-        self._id: _Field | None = None
         self._counted: _Field | None = None
         self._lists: tuple[_Field, ...] = ()
         self._values: tuple[_Field, ...] = ()
@@ -539,6 +577,8 @@ class RecordDecoder:
         self._key = tuple(self._field("key", path) for path in at.key)
         # `isinstance` would import the configuration's models.
         self._is_output = hasattr(at, "window_start")
+        self.present = frozenset() if self._is_output else values.present
+        """As in `Values`."""
         self._rounding: Rounding = "down" if self._is_output else rounding
         self._time: _Field | None = None
         if not self._is_output:
@@ -555,14 +595,17 @@ class RecordDecoder:
             if values.count_name is not None:
                 self._counted = self._field(f"values.{values.count_name}", at.values[values.count_name])
             self._values = tuple(self._field(f"values.{one.name}", at.values[one.name]) for one in values.stated)
-        if at.id is not None:
-            self._id = self._field("id", at.id)
+        self._id = tuple(self._field("id", path) for path in at.id or ())
         self.condition = condition
-        self._where = None if condition is None else self._field("where", condition)
-        single = [self._time, self._end, self._id, self._counted, self._where]
-        fields = [*self._key, *filter(None, single), *self._lists, *self._values]
+        self._where = {
+            one: self._field("where", FieldPlace(one.path)) for one in (condition.comparisons if condition else ())
+        }
+        single = [self._time, self._end, self._counted]
+        fields = [*self._key, *self._id, *filter(None, single), *self._lists, *self._values, *self._where.values()]
         self._no_addends = (None,) * len(self._values)
         self.missing_key: str = missing_key or str(getattr(entry, "missing_key", "undecodable"))
+        self.has_items: bool = getattr(getattr(entry, "explode", None), "at", None) == "items"
+        """Whether the key of an event is an array."""
         self._ignores_null: bool = self._is_output or getattr(entry, "ignores_tombstones", False)
         is_cumulative = getattr(entry, "emission", None) == "cumulative"
         self._names_withdrawn = is_cumulative and self._time is None and all(field.part for field in self._key)
@@ -592,9 +635,12 @@ class RecordDecoder:
             **{part.removeprefix("$header."): most for part, most in most_of.items() if part.startswith("$header.")},
         }
         """Name of a header from which a field is read -> its largest size in bytes."""
-        of_values = (self._id, self._time, self._end, self._counted)
+        of_values = (self._time, self._end, self._counted)
         self.places = {field.field: field.place for field in of_values if field is not None}
         """Field -> its place: a path into the value, or the name of a part of the record."""
+        self.id_places = [field.place for field in self._id]
+        self.where_places = tuple(field.place for field in self._where.values())
+        """The places of the comparisons of ``condition``."""
         self.count_name = None if self._counted is None else self._counted.field
         """Name of the configured field with the number of events of a result."""
         self.time_name = None if self._time is None else self._time.field
@@ -604,7 +650,7 @@ class RecordDecoder:
         self.list_places = [field.place for field in self._lists]
         self.value_places = [field.place for field in self._values]
 
-    def _field(self, name: str, at: FieldPath | IdsPath | ValuePath | Condition | FieldPlace) -> _Field:
+    def _field(self, name: str, at: FieldPath | IdsPath | ValuePath | FieldPlace) -> _Field:
         value, key, id_ = self.most
         most, limit = {"key": (key, "key_bytes"), "id": (id_, "id_bytes")}.get(name, (value, "value_bytes"))
         unit: str | TimePattern | None = getattr(at, "unit", None)
@@ -708,14 +754,21 @@ class RecordDecoder:
         _, most_of_key, most_of_id = self.most
         at, is_other = self._key[0], False
         try:
-            if self._where is not None and self.condition is not None:
+            if self.condition is not None:
+                decided, refusals = self._decided(self.condition, record, root)
+                if decided is None:
+                    at, refusal = refusals[0]
+                    raise refusal
                 # SEMANTICS 2.6: an event of another kind needs no other field.
-                at = self._where
-                is_other = not _holds(self.condition, at.of(record, root))
+                is_other = not decided
+                if is_other and self.condition.others == "ignored":
+                    return self._no_event(record, root)
             one: int | str | None = None
-            if self._id is not None and not is_withdrawn:
-                at = self._id
-                one = _id(at.of(record, root), self.id_type)
+            if self._id and not is_withdrawn:
+                named: list[int | str] = []
+                for at in self._id:
+                    named.append(self._part_of_id(at, record, root))  # noqa: PERF401  # `at` is named where refused
+                one = named[0] if len(named) == 1 else joined([str(part) for part in named])
                 _check_size(one, most_of_id, "id_bytes")
             parts: list[str | None] = []
             for at in self._key:
@@ -735,11 +788,11 @@ class RecordDecoder:
                 assert time is not None, "an event has a time"
                 is_skipped = self.missing_key == "skip" and None in parts
                 if is_other or is_skipped:
-                    is_skipped |= self.condition is not None and self.condition.skips_others
+                    is_skipped |= self.condition is not None and self.condition.others == "skipped"
                     return Event(one, key, time, False, is_skipped, self._no_addends)
                 addends = []
-                for at in self._values:
-                    addends.append(_addend(at, record, root))  # noqa: PERF401  # `at` is named where it is refused
+                for i, at in enumerate(self._values):
+                    addends.append((_presence if i in self.present else _addend)(at, record, root))
                 return Event(one, key, time, addends=tuple(addends))
             end = None
             if self._end is not None and time is not None:
@@ -755,7 +808,7 @@ class RecordDecoder:
                 return Result(key, time, lists_of_none, stated_none, end, (None,) * len(self._values))
             lists: list[list[int | str]] = [] if one is None else [[one]]
             for at in self._lists:
-                lists.append(at.ids(record, root, self.id_type, self.reader))
+                lists.append(at.ids(record, root, self.id_type, self.id_fields, self.reader))
                 # No part of a value is longer than the whole.
                 if at.part or len(record.value or b"") > most_of_id:
                     for item in lists[-1]:
@@ -791,8 +844,8 @@ class RecordDecoder:
             if self.splits_rows and len(self._rows_of(root, meaning)) > 1:
                 return (first,)
         found = {}
-        others = [self._time, self._end, *self._lists, self._counted, *self._values, self._where]
-        for at in filter(None, [self._id, *self._key, *others]):
+        others = [self._time, self._end, *self._lists, self._counted, *self._values]
+        for at in filter(None, [*self._id, *self._key, *others]):
             try:
                 self._read_alone(at, record, root)
             except _Refused as refused:
@@ -803,25 +856,49 @@ class RecordDecoder:
     def _read_alone(self, at: _Field, record: Record, root: Json) -> None:
         """Decode one field of a record. Raises `_Refused`."""
         if at.field == "id":
-            _id(at.of(record, root), self.id_type)
+            self._part_of_id(at, record, root)
         elif at.field == "key":
             self._part_of_key(at, record, root)
         elif at.field == "ids":
-            at.ids(record, root, self.id_type, self.reader)
+            at.ids(record, root, self.id_type, self.id_fields, self.reader)
         elif at is self._counted:
             _count(at.of(record, root))
         elif at in self._values:
-            (_stated if self._is_output else _addend)(at, record, root)
-        elif at.field == "where":
-            assert self.condition is not None, "it has the path of the condition"
-            _holds(self.condition, at.of(record, root))
+            numbers = [one for i, one in enumerate(self._values) if i not in self.present]
+            (_stated if self._is_output else _addend if at in numbers else _presence)(at, record, root)
         else:
             at.instant(record, root, self._rounding)
+
+    def _decided(
+        self, condition: Condition, record: Record, root: Json
+    ) -> tuple[bool | None, list[tuple[_Field, _Refused]]]:
+        """Return whether the condition holds; None if that depends on fields that do not decode, which follow."""
+        refusals = []
+
+        def of(one: Comparison) -> tuple[bool, bool]:
+            at = self._where[one]
+            try:
+                holds = _holds(one, at, record, root)
+            except _Refused as refused:
+                refusals.append((at, refused))
+                return False, False
+            return holds, not holds
+
+        holds, fails = condition.decided(of)
+        return (holds if holds or fails else None), refusals
+
+    def _part_of_id(self, at: _Field, record: Record, root: Json) -> int | str:
+        """Return a field of the id. Raises `_Refused`."""
+        value = at.of(record, root)
+        found = _id(value, self.id_type) if len(self._id) == 1 else _scalar(value)
+        is_long = at.is_whole and type(found) is str and len(found.encode()) > WHOLE_VALUE_MAX
+        return digest_of(str(found)) if is_long else found
 
     def _part_of_key(self, at: _Field, record: Record, root: Json) -> str | None:
         """Return a field of the key; None if it is absent or null, and an event without it decodes."""
         try:
-            return _scalar(at.of(record, root))
+            value = at.of(record, root)
+            return joined(_texts(value)) if self.has_items else _scalar(value)
         except _Missing:
             if self.missing_key == "undecodable":
                 raise
@@ -878,7 +955,9 @@ class RecordDecoder:
         return Tombstone(event_time_us=max(times, default=None))
 
     def _no_event(self, record: Record, root: Json) -> Tombstone:
-        """Return what stands for a record of an input that the pipeline skips, with its time, if it has one."""
+        """Return what stands for a record that is not of the pipeline, with the time of an event, if it has one."""
+        if self._is_output:
+            return Tombstone()
         if isinstance(root, dict):
             return self._tombstone(record, root)
         assert self._time is not None, "an event has a time"
@@ -911,6 +990,15 @@ def _addend(at: _Field, record: Record, root: Json) -> Decimal | None:
         return None
 
 
+def _presence(at: _Field, record: Record, root: Json) -> Decimal | None:
+    """Return 1 if a field of an event is neither absent nor null. Raises `_Refused`."""
+    try:
+        at.of(record, root)
+    except _Missing:
+        return None
+    return _ONE
+
+
 def _stated(at: _Field, record: Record, root: Json) -> Decimal | None:
     """Return a value that a result states; None if it is null. Raises `_Refused`."""
     try:
@@ -922,17 +1010,23 @@ def _stated(at: _Field, record: Record, root: Json) -> Decimal | None:
         raise
 
 
-def _holds(condition: Condition, value: Json) -> bool:
-    """Return whether the condition holds. Raises `_Refused` if the value is not a scalar, or not a number if it must be
-    one."""
+def _holds(one: Comparison, at: _Field, record: Record, root: Json) -> bool:
+    """Return whether a comparison holds. Raises `_Refused` if the value is absent or not a scalar, or not a number if
+    it must be one."""
+    if one.exists is not None:
+        with suppress(_Missing):
+            at.of(record, root)
+            return one.exists
+        return not one.exists
+    value = at.of(record, root)
     text = _scalar(value)
-    if condition.is_numeric:
+    if one.is_numeric:
         if isinstance(value, (bool, bytes)):
             raise _Refused(_kind(value))
         if type(value) is str and not (len(value) <= LONGEST_NUMBER and _NUMBER.fullmatch(value)):
             raise _Refused("is a text that is not a number")
         text = _plain_number(text)
-    return condition.holds(text)
+    return one.holds(text)
 
 
 def canonical(value: str | float) -> str:

@@ -3,7 +3,7 @@ are read together, then the rows before one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
@@ -60,18 +60,16 @@ def read_image(
     places: Sequence[Path],
     lists: Sequence[Path] = (),
     most: int = 2**31,
-    any_scalar: Path | None = None,
+    any_scalars: Collection[Path] = (),
     readers: Readers | None = None,
 ) -> Iterator[Changes]:
     """As `validator.codecs.plain_fields.read`, of the rows in one image."""
     operation = (*envelope.around, envelope.operation)
     paths = {place: envelope.in_value(place, image.field) for place in (*places, *lists)}
-    scalar = None if any_scalar is None else paths[any_scalar]
     wanted = [operation, *(paths[place] for place in places)]
-    if scalar is not None and wanted.count(scalar) > 1:
-        # The field must also have the type of another one.
-        scalar = None
-    for part in read(batch, wanted, [paths[place] for place in lists], most, scalar, readers):
+    # Other fields must also have the type of another one.
+    scalars = [path for path in (paths[place] for place in any_scalars) if wanted.count(path) == 1]
+    for part in read(batch, wanted, [paths[place] for place in lists], most, scalars, readers):
         operations = part.at(operation)
         if operations.type == pa.string():
             known = pc.is_in(operations, value_set=pa.array(image.operations, pa.string()))

@@ -23,6 +23,7 @@ from validator.codecs.conditions import Condition
 from validator.codecs.fingerprints import Ints
 from validator.codecs.one_record import NO_ID
 from validator.codecs.plain_changes import Changes, Decoded, by_image, read_image
+from validator.codecs.plain_conditions import PlainCondition
 from validator.codecs.plain_fields import (
     Ids,
     Keys,
@@ -31,17 +32,17 @@ from validator.codecs.plain_fields import (
     Unit,
     amounts_of,
     bools,
-    ids,
+    identities,
     instants,
-    integers,
-    is_part,
     keys,
+    presence_of,
     read,
 )
 from validator.codecs.plain_json import Bools, Path
 from validator.codecs.times import Rounding
 from validator.model.envelopes import Envelope, Image
 from validator.model.id_spaces import IdSpace
+from validator.model.json_text import JsonReader
 from validator.settings.time_patterns import TimePattern
 
 RECORD_SCHEMA: Final = pa.schema(
@@ -52,17 +53,18 @@ RECORD_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True)
 class PlainEvents:
-    """The places of id, key and event time (`validator.codecs.plain_fields`). ``id``: None if events have none.
+    """The places of id, key and event time (`validator.codecs.plain_fields`). ``id``: empty if events have none.
 
     ``factor`` and ``divisor``: from a number to microseconds; ``factor`` is None for texts of the ``pattern``, or of
     ISO 8601 if there is none. ``rounding``: how a finer time is rounded to microseconds. ``key_bytes``, ``id_bytes``,
     ``value_bytes``: the largest sizes of a key, an id and a value. ``condition``: it must hold for an event that
-    contributes; ``where`` is the place of its field. ``missing_key``: the setting of the input. The rule decodes events
-    without a key. ``readers``: as in `read`. ``addends``: the fields that results aggregate. ``envelope``: of changes,
-    without addends; ``operations``: the texts of those that are events.
+    contributes; ``where`` has the places of its comparisons. ``missing_key``: the setting of the input. The rule
+    decodes events without a key. ``readers``: as in `read`. ``addends``: the fields that results aggregate;
+    ``present``: the indexes of those that are only counted. ``envelope``: of changes, without addends; ``operations``:
+    the texts of those that are events.
     """
 
-    id: Path | None
+    id: tuple[Path, ...]
     key: tuple[Path, ...]
     event_time: Path
     factor: int | None
@@ -74,31 +76,32 @@ class PlainEvents:
     id_type: str = "auto"
     space: IdSpace | None = None
     condition: Condition | None = None
-    where: Path = ()
+    where: tuple[Path, ...] = ()
     missing_key: str = "undecodable"
     pattern: TimePattern | None = None
     readers: Readers | None = None
     addends: tuple[Path, ...] = ()
+    present: frozenset[int] = frozenset()
     envelope: Envelope | None = None
     operations: tuple[str, ...] = ()
 
     def read(self, batch: pa.RecordBatch) -> Events | None:
         """Return the records of a batch that decode here; None if none does."""
-        places = [*([] if self.id is None else [self.id]), self.event_time, *self.key]
-        # If the condition's field is also the id, the key or the time, it must have the type of these.
-        any_scalar = self.where if self.condition and self.where not in places else None
-        places += [self.where] if self.condition else []
+        places = [*self.id, self.event_time, *self.key]
+        # A field of the condition that is also the id, the key or the time must have the type of these.
+        any_scalars = self._tested.beside(places) if self._tested else []
+        places += any_scalars
         if self.envelope is None:
-            found = read(
-                batch, places, most=self.value_bytes, any_scalar=any_scalar, readers=self.readers, amounts=self.addends
-            )
+            numbers = [place for i, place in enumerate(self.addends) if i not in self.present]
+            counted = [self.addends[i] for i in self.present]
+            found = read(batch, places, (), self.value_bytes, any_scalars, self.readers, numbers, counted)
             parts = [self._events(part) for part in found]
         else:
             envelope = self.envelope
 
             def decoded(some: pa.RecordBatch, image: Image) -> Iterator[Events]:
                 most = self.value_bytes
-                read_there = read_image(some, envelope, image, places, (), most, any_scalar, self.readers)
+                read_there = read_image(some, envelope, image, places, (), most, any_scalars, self.readers)
                 return (self._events(one.part, one) for one in read_there)
 
             parts = list(by_image(batch, envelope, decoded))
@@ -111,28 +114,49 @@ class PlainEvents:
         key = keys([part.at(place) for place in self.key], self.key_bytes, self.missing_key)
         known = found.known & has_time & key.known
         owed = np.ones(len(part.rows), dtype=np.bool_)
-        if self.condition is not None:
-            owed, is_certain = self.condition.holds_in(part.at(self.where), integers)
-            known = known & is_certain
+        others = np.zeros(len(part.rows), dtype=np.bool_)
+        if self._tested is not None:
+            owed, others = self._tested.decided(part)
+            known = known & (owed | others)
         addends = []
-        for place in self.addends:
-            column, is_certain = amounts_of(part.at(place), absent=True)
-            addends.append(column)
+        for i, place in enumerate(self.addends):
+            column, is_certain = (
+                presence_of(part, place) if i in self.present else amounts_of(part.at(place), absent=True)
+            )
             # The rule ignores the field if the condition does not hold.
-            known = known & (is_certain if self.condition is None else is_certain & owed)
+            addends.append(column if owed.all() else pc.if_else(pa.array(owed), column, None))
+            known = known & (is_certain | ~owed)
         ignored = np.zeros(len(part.rows), dtype=np.bool_)
+        if self.condition is not None and self.condition.others == "ignored":
+            ignored = others
         if changes is not None:
             events = pc.is_in(changes.operations, value_set=pa.array(self.operations, pa.string()))
-            ignored = ~bools(events)
-            # SEMANTICS 2.24: of a change that is not an event, only the time counts.
-            known = changes.known & np.where(ignored, has_time, known)
+            ignored = ignored | ~bools(events)
+        # SEMANTICS 2.24: of what is not an event, only the time counts.
+        known = np.where(ignored, has_time, known)
+        if changes is not None:
+            known = known & changes.known
         return Events(part.rows, found, times, key, owed, ignored, addends).of(known)
 
+    @property
+    def can_decode(self) -> bool:
+        """Whether records of this form decode here at all."""
+        is_json = self.readers is None or isinstance(self.readers.value, JsonReader)
+        places = [*self.id, self.event_time, *self.key, *self.addends]
+        if self._tested is not None and self._tested.is_nested(places) and not (is_json and self.envelope is None):
+            return False
+        # The rule reads the addends of changes.
+        return self.envelope is None or not self.addends
+
+    @property
+    def _tested(self) -> PlainCondition | None:
+        return None if self.condition is None else PlainCondition(self.condition, self.where)
+
     def _ids(self, part: Read) -> Ids:
-        if self.id is None:
+        if not self.id:
             size = len(part.rows)
             return Ids(np.full(size, NO_ID, dtype=np.int64), None, np.ones(size, dtype=np.bool_))
-        return ids(part.at(self.id), self.id_type, self.id_bytes, of_part=is_part(self.id)).named(self.space)
+        return identities(part, self.id, self.id_type, self.id_bytes).named(self.space)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ is a path into the value, empty for the whole value; or the name of a part of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
@@ -17,7 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.codecs.fingerprints import Ints
-from validator.codecs.one_record import DIGITS_AFTER, LARGEST_AMOUNT, NULL_KEY, TOO_LARGE, joined
+from validator.codecs.one_record import (
+    DIGITS_AFTER,
+    LARGEST_AMOUNT,
+    NULL_KEY,
+    TOO_LARGE,
+    WHOLE_VALUE_MAX,
+    digest_of,
+    joined,
+)
 from validator.codecs.plain_json import AMOUNT, Bools, Path, columns, leaf, raw, regular
 from validator.codecs.plain_lists import extract_lists
 from validator.codecs.plain_patterns import instants_of_pattern
@@ -167,27 +175,29 @@ def read(
     places: Sequence[Path],
     lists: Sequence[Path] = (),
     most: int = 2**31,
-    any_scalar: Path | None = None,
+    any_scalars: Collection[Path] = (),
     readers: Readers | None = None,
     amounts: Sequence[Path] = (),
+    counted: Sequence[Path] = (),
 ) -> Iterator[Read]:
     """Yield the rows of a batch that can be read here, in one part or several. ``most``: largest size of a value in
-    bytes. ``any_scalar``: the only place whose values may also be booleans, or numbers as doubles. ``readers``: None:
-    values are JSON, and keys texts. ``amounts``: places of numbers (`amounts_of`)."""
+    bytes. ``any_scalars``: the only places whose values may also be booleans, or numbers as doubles. ``readers``: None:
+    values are JSON, and keys texts. ``amounts``: places of numbers (`amounts_of`). ``counted``: places of fields of any
+    type that may be absent (`presence_of`)."""
     of_key: Mapping[Path, pa.Array] | None = {}
     if readers is not None:
-        of_key = _of_key(batch, [*places, *amounts], readers.key)
+        of_key = _of_key(batch, [*places, *amounts, *counted], readers.key)
     if of_key is None:
         return
-    if not lists and all(map(is_part, (*places, *amounts))):
+    if not lists and all(map(is_part, (*places, *amounts, *counted))):
         parts = _of_parts_only(batch, most)
     elif readers is None or isinstance(readers.value, JsonReader):
         values = batch["value"]
         if readers is not None:
             values = _after(values, cast("JsonReader", readers.value).prefix_bytes)
-        parts = _of_json(batch, values, places, lists, most, any_scalar, amounts)
+        parts = _of_json(batch, values, places, lists, most, any_scalars, amounts, counted)
     else:
-        parts = _of_format(batch, [*places, *amounts], lists, most, readers.value)
+        parts = _of_format(batch, [*places, *amounts, *counted], lists, most, readers.value)
     for part in parts:
         yield part._replace(of_key=of_key)
 
@@ -257,14 +267,16 @@ def _of_json(
     places: Sequence[Path],
     lists: Sequence[Path],
     most: int,
-    any_scalar: Path | None,
+    any_scalars: Collection[Path],
     amounts: Sequence[Path],
+    counted: Sequence[Path],
 ) -> Iterator[Read]:
     """Yield the rows of a batch whose ``values`` are JSON."""
     paths = list(dict.fromkeys(place for place in places if not is_part(place)))
     # A field that is also the time, for example, has one type.
     amounts = [place for place in dict.fromkeys(amounts) if not is_part(place) and place not in paths]
-    if () in paths or () in lists or () in amounts:
+    counted = [place for place in dict.fromkeys(counted) if not is_part(place) and place not in (*paths, *amounts)]
+    if () in (*paths, *lists, *amounts, *counted):
         # The whole value is not an object.
         return
     left = np.ones(len(values), dtype=np.bool_)
@@ -279,7 +291,8 @@ def _of_json(
                 left[chosen] = False
                 yield Read(batch, chosen, table if good.all() else table.filter(pa.array(good)), found)
     if left.all():
-        for table, rows in columns(values, np.flatnonzero(regular(values, most)), paths, lists, any_scalar, amounts):
+        good_rows = np.flatnonzero(regular(values, most))
+        for table, rows in columns(values, good_rows, paths, lists, any_scalars, amounts, counted):
             yield Read(batch, rows, table)
     elif left.any():
         rest = np.flatnonzero(left)
@@ -339,6 +352,34 @@ def integers(column: pa.Array) -> tuple[Ints, Bools]:
         known[rows] = [_SMALLEST <= number < -_SMALLEST for number in exact]
         found[known] = [number for number in exact if _SMALLEST <= number < -_SMALLEST]
     return found, known
+
+
+def identities(of: Read, places: Sequence[Path], id_type: str, most: int) -> Ids:
+    """Return the id of each row, of one field or several. ``most``: as in `ids`."""
+    columns = [of.at(place) if place else _digested(of.at(place)) for place in places]
+    if len(columns) == 1:
+        return ids(columns[0], id_type, most, of_part=is_part(places[0]))
+    known = np.ones(len(of.rows), dtype=np.bool_)
+    parts: list[pa.Array | str] = []
+    for column in map(_without_times, columns):
+        texts = pc.fill_null(column.cast(pa.string()), "")
+        # The rule escapes these.
+        known &= bools(column.is_valid()) & ~bools(pc.match_substring_regex(texts, r'[\x00-\x1f"\\]'))
+        parts += ['","' if parts else '["', texts]
+    joined_texts = pc.binary_join_element_wise(*parts, '"]', "")
+    lengths = plain(pc.binary_length(joined_texts))
+    return Ids(np.zeros(len(known), dtype=np.int64), joined_texts, known & (lengths <= most))
+
+
+def _digested(column: pa.Array) -> pa.Array:
+    """Return whole values as ids have them."""
+    if column.type != pa.string():
+        return column
+    are_long = bools(pc.fill_null(pc.greater(pc.binary_length(column), WHOLE_VALUE_MAX), False))
+    if not are_long.any():
+        return column
+    digests = [digest_of(text) for text in column.filter(pa.array(are_long)).to_pylist()]
+    return pc.replace_with_mask(column, pa.array(are_long), pa.array(digests, pa.string()))
 
 
 def ids(column: pa.Array, id_type: str, most: int, *, of_part: bool = False) -> Ids:
@@ -444,6 +485,15 @@ def amounts_of(column: pa.Array, *, absent: bool) -> tuple[pa.Array, Bools]:
     highest = np.frombuffer(found.buffers()[1], np.int64)[found.offset * 4 : (found.offset + len(found)) * 4][3::4]
     known = np.abs(highest) < _HIGHEST_AMOUNT
     return found, (known & valid) | (~valid if absent else False)
+
+
+def presence_of(of: Read, place: Path) -> tuple[pa.Array, Bools]:
+    """Return 1 where a field is not null (`AMOUNT`), and which of them are certain."""
+    valid = bools(of.at(place).is_valid())
+    # Elsewhere the rule decides what null is.
+    is_json = not is_part(place) and place not in of.columns
+    found = pa.array(np.ones(len(valid), dtype=np.int64), mask=~valid).cast(AMOUNT)
+    return found, valid | is_json
 
 
 def _without_times(column: pa.Array) -> pa.Array:

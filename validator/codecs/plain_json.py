@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -146,19 +147,20 @@ def columns(
     rows: Ints,
     paths: Sequence[Path],
     lists: Sequence[Path] = (),
-    any_scalar: Path | None = None,
+    any_scalars: Collection[Path] = (),
     amounts: Sequence[Path] = (),
+    counted: Sequence[Path] = (),
 ) -> Iterator[tuple[pa.Table, Ints]]:
     """Yield tables with columns ``paths`` and ``lists``, each with its ``rows``. Rows that Arrow cannot read
     with a schema of `schema_like` are left out."""
     if values.nbytes <= AT_ONCE:
-        table = _columns(values, rows, paths, lists, any_scalar, amounts)
+        table = _columns(values, rows, paths, lists, any_scalars, amounts, counted)
         if table is not None:
             yield table, rows
             return
     for start in range(0, len(rows), BLOCK):
         block = rows[start : start + BLOCK]
-        table = _columns(values, block, paths, lists, any_scalar, amounts)
+        table = _columns(values, block, paths, lists, any_scalars, amounts, counted)
         if table is not None:
             yield table, block
 
@@ -168,18 +170,19 @@ def _columns(
     rows: Ints,
     paths: Sequence[Path],
     lists: Sequence[Path],
-    any_scalar: Path | None,
+    any_scalars: Collection[Path],
     amounts: Sequence[Path],
+    counted: Sequence[Path],
 ) -> pa.Table | None:
-    schema = schema_like(values, rows, paths, lists, any_scalar, amounts=amounts)
+    schema = schema_like(values, rows, paths, lists, any_scalars, amounts=amounts, counted=counted)
     if schema is None:
         return None
     chosen = values if len(rows) == len(values) else values.take(pa.array(rows))
     table = objects(chosen, schema)
-    if table is not None or any_scalar is None:
+    if table is not None or not (any_scalars or counted):
         return table
     # Amounts, for example: some are whole numbers, others are not.
-    of_numbers = schema_like(values, rows, paths, lists, any_scalar, _NUMBER_TYPES, amounts)
+    of_numbers = schema_like(values, rows, paths, lists, any_scalars, _NUMBER_TYPES, amounts, counted)
     return None if of_numbers is None or of_numbers == schema else objects(chosen, of_numbers)
 
 
@@ -188,22 +191,27 @@ def schema_like(
     rows: Ints,
     paths: Sequence[Path],
     lists: Sequence[Path] = (),
-    any_scalar: Path | None = None,
+    any_scalars: Collection[Path] = (),
     of_scalars: Mapping[type, pa.DataType] = _SCALAR_TYPES,
     amounts: Sequence[Path] = (),
+    counted: Sequence[Path] = (),
 ) -> pa.Schema | None:
     """Return the schema with ``paths`` as numbers or texts and ``lists`` as lists of these. Three records are tried.
     The types are those of the first one that can be read; None if none can. An empty list has no type, so the next
-    record is tried. ``any_scalar``: the one path whose type is among ``of_scalars``. ``amounts``: paths of numbers,
-    or of texts that are numbers, which may be absent."""
+    record is tried. ``any_scalars``: paths whose types are among ``of_scalars``. ``amounts``: paths of numbers,
+    or of texts that are numbers, which may be absent. ``counted``: other paths that may be absent."""
     found = None
-    for row in rows[[0, len(rows) // 2, -1]] if len(rows) else ():
+    tried = rows[[0, len(rows) // 2, -1]] if len(rows) else ()
+    of_counted = _types_of(values, tried, counted, of_scalars) if counted else {}
+    for row in tried:
         try:
             record = json.loads(values[int(row)].as_py())
             tree: dict[str, Any] = {}
             empty = False
             for path in amounts:
                 _node(tree, path)[path[-1]] = AMOUNT
+            for path in counted:
+                _node(tree, path)[path[-1]] = of_counted[path]
             for path in (*paths, *lists):
                 node = _node(tree, path)
                 at = record
@@ -214,12 +222,28 @@ def schema_like(
                     empty |= not value
                     node[path[-1]] = pa.list_(_TYPES[type(value[0])] if value else pa.int64())
                 else:
-                    node[path[-1]] = (of_scalars if path == any_scalar else _TYPES)[type(value)]
+                    node[path[-1]] = (of_scalars if path in any_scalars else _TYPES)[type(value)]
             found = pa.schema(list(_type(tree)))
             if not empty:
                 return found
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
+    return found
+
+
+def _types_of(
+    values: pa.Array, rows: Iterable[int], paths: Sequence[Path], of_scalars: Mapping[type, pa.DataType]
+) -> dict[Path, pa.DataType]:
+    """Return the type that each path has in the last of these records that has one."""
+    found = {path: pa.string() for path in paths}
+    for row in rows:
+        with suppress(ValueError, RecursionError):
+            record = json.loads(values[int(row)].as_py())
+            for path in paths:
+                value = record
+                for name in path:
+                    value = value.get(name) if isinstance(value, dict) else None
+                found[path] = of_scalars.get(type(value), found[path])
     return found
 
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from validator.codecs.fingerprints import Ints
 from validator.codecs.one_record import LARGEST_COUNT, RecordDecoder
 from validator.codecs.plain_changes import Decoded, by_image, read_image
+from validator.codecs.plain_conditions import PlainCondition
 from validator.codecs.plain_fields import (
     Ids,
     Keys,
@@ -24,6 +25,7 @@ from validator.codecs.plain_fields import (
     amounts_of,
     bools,
     form_of,
+    identities,
     ids,
     instants,
     integers,
@@ -94,28 +96,38 @@ class PlainResults:
     def read(self, batch: pa.RecordBatch) -> Iterator[Results]:
         """Yield the records of a batch that decode here, in one part or several. The rule decodes the others."""
         decoder = self.decoder
-        if any(map(is_part, decoder.list_places)):
+        if any(map(is_part, decoder.list_places)) or (decoder.list_places and decoder.id_fields > 1):
             return
-        places = [*decoder.places.values(), *decoder.key_places]
+        places = [*decoder.places.values(), *decoder.key_places, *decoder.id_places]
         readers = Readers(decoder.reader, decoder.key_reader)
         if decoder.envelope is not None:
             # The rule reads the values of changes.
             if not decoder.value_places:
                 yield from by_image(batch, decoder.envelope, partial(self._of_image, decoder.envelope))
             return
-        most, values = decoder.most.value_bytes, decoder.value_places
-        for part in read(batch, places, decoder.list_places, most, readers=readers, amounts=values):
+        most, values, any_scalars = decoder.most.value_bytes, decoder.value_places, []
+        if self._tested is not None:
+            if self._tested.is_nested([*places, *decoder.list_places, *values]):
+                return
+            any_scalars = self._tested.beside(places)
+        places += any_scalars
+        for part in read(batch, places, decoder.list_places, most, any_scalars, readers, values):
             results = self._results(part)
             if len(results.rows):
                 yield results
 
+    @property
+    def _tested(self) -> PlainCondition | None:
+        condition = self.decoder.condition
+        return None if condition is None else PlainCondition(condition, self.decoder.where_places)
+
     def _of_image(self, envelope: Envelope, batch: pa.RecordBatch, image: Image) -> Iterator[Results]:
         decoder, lists = self.decoder, self.decoder.list_places
-        places = [*decoder.places.values(), *decoder.key_places]
+        places = [*decoder.places.values(), *decoder.key_places, *decoder.id_places]
         if image.is_before:
             # SEMANTICS 2.16: a deletion names a result, and uses no events.
-            unused = ("id", decoder.count_name)
-            places = [place for name, place in decoder.places.items() if name not in unused] + decoder.key_places
+            unused = decoder.count_name
+            places = [place for name, place in decoder.places.items() if name != unused] + decoder.key_places
             lists = []
         readers = Readers(decoder.reader, decoder.key_reader)
         for one in read_image(batch, envelope, image, places, lists, decoder.most.value_bytes, None, readers):
@@ -130,6 +142,9 @@ class PlainResults:
             starts, good = self._instants(part, decoder.time_name)
         if known is not None:
             good = good & known
+        if self._tested is not None:
+            # The rule ignores records of others.
+            good = good & self._tested.decided(part)[0]
         if starts is not None and "window_end" in decoder.places:
             ends, has_end = self._instants(part, "window_end")
             good = good & has_end
@@ -159,6 +174,11 @@ class PlainResults:
         if lists and not good.all():
             chosen = pa.array(good)
             lists = [self._list(column.filter(chosen))[0] for column in self._columns(part)]
+        if decoder.id_places and not withdraws:
+            # A single id is a list, too.
+            one = identities(part, decoder.id_places, decoder.id_type, decoder.most.id_bytes)
+            good = good & one.known
+            lists = [Lists(np.ones(np.count_nonzero(good), dtype=np.int64), one.of(good))]
         if self.spaces and lists:
             lists = [
                 replace(found, ids=found.ids.named(space)) for found, space in zip(lists, self.spaces, strict=True)
@@ -179,10 +199,7 @@ class PlainResults:
         return instants(part, self.decoder.places[field], form_of(self.decoder.units[field]), "down")
 
     def _columns(self, part: Read) -> Iterator[pa.Array]:
-        """Yield the lists of ids. A single id is a list, too."""
-        if "id" in self.decoder.places:
-            column = part.at(self.decoder.places["id"])
-            yield pa.ListArray.from_arrays(pa.array(range(len(column) + 1), pa.int32()), column)
+        """Yield the lists of ids."""
         for place in self.decoder.list_places:
             yield part.at(place)
 

@@ -362,6 +362,11 @@ class Config(Frozen):
         return not self.drops_repeats or bool(self.late or self.rejected)
 
     @property
+    def shared_outputs(self) -> frozenset[str]:
+        """The output topics that have results of other services, too."""
+        return frozenset(output.topic for output in self.outputs if output.where is not None)
+
+    @property
     def secret_variables(self) -> frozenset[str]:
         """Environment variables with secrets of this configuration. Child processes of the sidecar do not need them."""
         return self._secret_variables
@@ -401,6 +406,7 @@ class Config(Frozen):
             if len(key) != width:
                 problem = f"it has {plural(len(key), 'field')} and the key of inputs[0] has {width}"
                 raise broken_rule_at(f"{place}.fields.key", problem, "give every key the same number of fields")
+        self._ids_fit()
         for i, late in enumerate(self.late):
             if late.fields.position is not None:
                 problem = "only a rejected record can name its input record by position"
@@ -412,7 +418,7 @@ class Config(Frozen):
                     raise broken_rule_at(f"outputs[{i}].fields.ids", problem, f"use one of {', '.join(sorted(inputs))}")
         if len(self.inputs) > 1 and not self.oracle.spaces(self.inputs):
             for i, entry in enumerate(self.inputs):
-                if entry.fields.id is not None and entry.fields.id.path == "$offset":
+                if any(path.path == "$offset" for path in entry.fields.id or ()):
                     problem = "each input has the same offsets, and all inputs share their ids"
                     raise broken_rule_at(f"inputs[{i}].fields.id", problem, "name a field that identifies the event")
         set_aside = [(f"late[{i}]", item) for i, item in enumerate(self.late)]
@@ -446,6 +452,15 @@ class Config(Frozen):
         if self.canary is not None:
             self.canary.check_rounds(self.timing.missing_after_us)
         return self
+
+    def _ids_fit(self) -> None:
+        width = len(self.inputs[0].fields.id or ())
+        roles: tuple[tuple[str, tuple[Input | Output | Late, ...]], ...]
+        roles = (("inputs", self.inputs), ("outputs", self.outputs), ("late", self.late), ("rejected", self.rejected))
+        for place, item in ((f"{role}[{i}]", item) for role, items in roles for i, item in enumerate(items)):
+            if width and item.fields.id is not None and len(item.fields.id) != width:
+                problem = f"it has {plural(len(item.fields.id), 'field')} and the id of inputs[0] has {width}"
+                raise broken_rule_at(f"{place}.fields.id", problem, "give every id the same number of fields")
 
     def entry_of(self, topic: str) -> str:
         """The path of a topic's entry in the file, such as ``inputs[0]``; the topic itself if it has none."""

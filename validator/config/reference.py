@@ -86,8 +86,9 @@ elsewhere have no effect |
 | `$key` | as a value of `key_format`; with `text`, the default, also empty | absent, null, other bytes |
 | `$header.NAME` | UTF-8 text; of repeated headers the last one counts, as in Kafka's clients | absent, null, \
 other bytes than UTF-8 |
-| id | text, also `""`, `"[1]"` and `"{}"`; number; boolean (as `true`, `false`); bytes (as Base64) | array, object, \
-half of a surrogate pair; NaN, infinity |
+| id | text, also `""`, `"[1]"` and `"{}"`; number; boolean (as `true`, `false`); bytes (as Base64). Of several \
+fields, the JSON array of their texts (`["o1","7"]`); of `$value` above 64 bytes, `sha256:` and its digest | array, \
+object, half of a surrogate pair; NaN, infinity |
 | number as id or key | by its value: `1`, `1.0` and `1e0` are one id, `-0` is `0`, `0.50` is `0.5`; integers \
 of any size \
 are exact | more than 1,000 digits without an exponent |
@@ -98,7 +99,8 @@ the same key, and so are `"true"` and `true` | half of a surrogate pair |
 on topics of answers, if any input has one of these. Such a key is shown as `[null]` | array, object; then also the \
 text `[null]` |
 | `ids` | array of ids, also empty; `$key` or `$header.NAME` that holds a JSON array; a field of CSV, cut at each \
-`list_delimiter` | null, absent, not an array; \
+`list_delimiter`. An id of several fields is an array of them, or an object with them in this order | null, absent, \
+not an array; \
 an item \
 that is null, an array or an object |
 | time of a type with a unit (Avro, Protobuf, windowed keys) | as it is; a date is its midnight, a local time is \
@@ -107,8 +109,9 @@ another unit in the configuration |
 | time with a unit | number, or text of a JSON number (`"1767225600.25"`), exact. Fractions of a \
 microsecond are rounded down, but up in event times with `closed: right` | boolean; text with white space, `+` or \
 leading zeros; more than 2^62 microseconds from 1970 |
-| `where.path` of a filter | as a key; with `at_least` or `below`: a number, or text of a JSON number | absent, \
-null, array, object; with `at_least` or `below`: any other text, boolean |
+| field of a condition (`where`) | as a key; with a bound: a number, or text of a JSON number; with `exists`: \
+anything | absent, null, array, object, unless other parts decide `all` or `any`; with a bound: any other text, \
+boolean |
 | `$timestamp` as a time | the record's timestamp | none (-1); more than 2^62 microseconds from 1970 |
 | time with a pattern | text of exactly this form: `yyyy` or `uuuu`, `M`, `MM`, `MMM`, `MMMM`, `d`, `dd`, `E` to \
 `EEEE` (English names; the day's name is not checked), `H`, `HH`, `h`, `hh` (without `a`: the first half of the day), \
@@ -203,20 +206,22 @@ def _explained_once(lines: list[str], heading: str, first: dict[str, str]) -> It
         yield from ("", f"As in `{part}`: {', '.join(keys)}.")
 
 
-def _parts(node: dict[str, Any], definitions: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parts(
+    node: dict[str, Any], definitions: dict[str, Any], place: str, above: frozenset[str] = frozenset()
+) -> Iterator[tuple[str, dict[str, Any]]]:
     for key, rendered in node.get("properties", {}).items():
         for kind, one in rendered.get("discriminator", {}).get("mapping", {}).items():
             heading, parameters = f"{place}.{key}: {kind}" if place else f"{key}: {kind}", one.rsplit("/", 1)[-1]
             yield heading, definitions[parameters]
-            yield from _parts(definitions[parameters], definitions, heading)
+            yield from _parts(definitions[parameters], definitions, heading, above)
         name, listed = _part_of(rendered, definitions)
-        # The head of the page describes the two models that are written as a path.
-        if name in (None, "FieldPath", "IdsPath", "ValuePath") or name in _format_models():
+        # The head of the page describes the two models that are written as a path. A condition has conditions.
+        if name in (None, "FieldPath", "IdsPath", "ValuePath", *above) or name in _format_models():
             continue
         below = f"{place}.{key}" if place else key
         heading = f"{below}[]" if listed else below
         yield heading, definitions[name]
-        yield from _parts(definitions[name], definitions, heading)
+        yield from _parts(definitions[name], definitions, heading, above | {name})
 
 
 def _format_models() -> frozenset[str]:

@@ -17,7 +17,7 @@ from validator.settings.fields import Frozen
 
 SHORT_FORMS: Final = {name: {"type": "string", "minLength": 1} for name in ("FieldPath", "IdsPath", "ValuePath")}
 """Models that may also be written as a plain text."""
-LISTS_OF_ONE: Final = {"key", "ids", "url"}
+LISTS_OF_ONE: Final = {"key", "id", "ids", "url"}
 """Lists whose only entry may also be written without the list."""
 
 

@@ -14,6 +14,7 @@ from validator.core import split_sessions
 from validator.core.doubts import Fits, Row, Sign, explained_by, outputs_of, rows, withdrawn_by
 from validator.core.totals import CellTotals
 from validator.model.classes import ViolationClass
+from validator.model.frontier import Frontier
 from validator.model.progress import IngestProgress
 from validator.reconcile.judge import EXCESS, INCORRECT, VIOLATIONS
 
@@ -28,12 +29,14 @@ class Suspicion:
     where the partner of an event may be in unreadable input. ``hidden_inputs_lose``: whether a hidden input record
     may explain missing contributions (in a session it may separate or join events). ``copies_explain``: whether an
     unreadable copy may explain a duplicate. ``absent_sides``: the sides of which a configured topic does not exist.
+    ``shared_outputs``: the output topics with results of other services, too.
     """
 
     explained_by_one: int | None = 1
     hidden_inputs_lose: bool = False
     copies_explain: bool = True
     absent_sides: frozenset[str] = frozenset()
+    shared_outputs: frozenset[str] = frozenset()
 
     def hidden_inputs(self, progress: IngestProgress) -> float:
         """Return the largest possible number of input records that could not be read. It is infinite if a topic does
@@ -119,7 +122,7 @@ class Suspicion:
         of = (sums.set_aside[row.side] for row in _set_aside(found) if row.withdraws is not Fits.SOME)
         misnamed = sum(it.read - it.matched for it in of)
         by_set_aside = self._by_numbers(sums, 0, 0, misnamed) if misnamed else frozenset()
-        classes = withdrawn_by(progress, sums, found) | by_set_aside | by_fit(sums)
+        classes = withdrawn_by(progress, sums, found) | by_set_aside | by_fit(sums) | self._by_condition(progress)
         classes |= {"wrong_value"} if values_in_doubt(sums) else set()
         # SEMANTICS 4.24: a class that nothing may explain stays confirmed. Each retracted class is also suspected in
         # the same batch, so it is not confirmed again at once.
@@ -155,7 +158,22 @@ class Suspicion:
     def _by_configuration(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
         found = (explained_by(row, copies_explain=self.copies_explain) for row in rows(progress, sums))
         of_values = {"wrong_value"} if values_in_doubt(sums) else set[str]()
-        return by_fit(sums).union(split_sessions.suspected(sums), of_values, *found)
+        return by_fit(sums).union(split_sessions.suspected(sums), of_values, self._by_condition(progress), *found)
+
+    def _by_condition(self, progress: IngestProgress) -> frozenset[str]:
+        # SEMANTICS 4.22: the condition may be wrong.
+        return frozenset({"missing"} if without_results(progress, self.shared_outputs) else ())
+
+
+def without_results(progress: IngestProgress, topics: Iterable[str]) -> list[str]:
+    """Return the topics of which records were read, but none that is a result or does not decode."""
+    found = {topic: [it for at, it in progress.frontiers.items() if at.topic == topic] for topic in sorted(topics)}
+    return [topic for topic, of in found.items() if of and _are_ignored(of)]
+
+
+def _are_ignored(frontiers: Iterable[Frontier]) -> bool:
+    records, ignored = (sum(counts) for counts in zip(*((it.records, it.tombstones) for it in frontiers), strict=True))
+    return 0 < records == ignored
 
 
 def values_in_doubt(sums: CellTotals) -> bool:

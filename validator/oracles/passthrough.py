@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from validator.oracles.conditions import Where
 from validator.oracles.seam import Assigned, Declared, Oracle
+from validator.settings.conditions import Where
 from validator.settings.durations import PositiveDuration, format_duration
 from validator.settings.errors import broken_rule_at
 from validator.settings.time_patterns import step_of

@@ -38,8 +38,6 @@ VALUES_IN_SEVERAL: Final = Combination(
     "`values` with `running_aggregate`, for one of several outputs",
     "values of a running aggregate are not supported yet for several outputs",
 )
-_ANY_NUMBER: Final = 1 << 31
-"""More words than a record has."""
 
 
 class RunningAggregate(Oracle):
@@ -131,23 +129,6 @@ class RunningAggregate(Oracle):
             raise broken_rule_at("outputs[0].emission", VALUES_NOT_CUMULATIVE.problem, "write cumulative")
         if len(declared.outputs) > 1:
             raise broken_rule_at("outputs[1].evidence", VALUES_IN_SEVERAL.problem, "write one output per pipeline")
-
-    def check_words(self, declared: Declared) -> None:
-        """Refuse words where results list ids, of keys of several fields, and beside late and rejected topics."""
-        counts = declared.outputs[0].evidence == "values"
-        if not counts or len(declared.inputs[0].fields.key) > 1 or list(declared.set_aside):
-            super().check_words(declared)
-
-    @property
-    def cells_most(self) -> int:
-        """Usual number of words of an event, for the memory of a worker."""
-        return 16 if self.reads.explodes else 1
-
-    @property
-    def explained_by_one(self) -> int | None:
-        """Largest number of contributions that one unreadable record may explain."""
-        # SEMANTICS 4.14: the number of its words is not known.
-        return _ANY_NUMBER if self.reads.explodes else super().explained_by_one
 
     def check(self, declared: Declared) -> None:
         """Also refuse late policy `drop`."""

@@ -12,14 +12,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr
 
 from validator.model.stated_values import Values
-from validator.oracles.conditions import Where
 from validator.settings.aggregates import Aggregate
 from validator.settings.built import CUMULATIVE, CUMULATIVE_OUTPUTS, EXPLODE, FINAL_ONLY, ID_SPACES, WHERE, Combination
+from validator.settings.conditions import Where
 from validator.settings.errors import broken_rule_at
 from validator.settings.fields import Frozen
 
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from validator.model.id_spaces import IdSpace
     from validator.oracles.ids import Flags, IdCounts, IdVerdicts
     from validator.settings.topics import Input, Late, Output
+
+
+_ANY_NUMBER: Final = 1 << 31
+"""More words than a record has."""
 
 
 class Assigned(NamedTuple):
@@ -48,7 +52,7 @@ class Reads(NamedTuple):
     (emission `cumulative`). ``several_outputs``: results are in several topics. ``states_values``: results state
     aggregates of their events, and not which they are (evidence `values`). ``adds_up``: the results of a cell add up
     (emission `incremental`). ``tolerances``: the tolerance of each stated value, the largest of all outputs.
-    ``explodes``: an event counts for each of its words.
+    ``explodes``: an event counts for each of its words. ``id_fields``: number of fields of an id.
     """
 
     joined_keys: bool = False
@@ -58,6 +62,7 @@ class Reads(NamedTuple):
     adds_up: bool = False
     tolerances: tuple[tuple[str, Decimal], ...] = ()
     explodes: bool = False
+    id_fields: int = 1
 
     @classmethod
     def of_topics(cls, inputs: Sequence[Input], outputs: Sequence[Output]) -> Self:
@@ -76,6 +81,7 @@ class Reads(NamedTuple):
             adds_up=adds_up,
             tolerances=tuple(tolerances.items()),
             explodes=any(one.explode is not None for one in inputs),
+            id_fields=max(1, len(inputs[0].fields.id or ())),
         )
 
 
@@ -239,7 +245,11 @@ class Oracle(Frozen):
     @property
     def condition(self) -> Condition | None:
         """Condition under which an event owes a result; None if all events contribute."""
-        return None if self.where is None else self.where.condition(skips_others=self.skips_others)
+        if self.where is None:
+            return None
+        # SEMANTICS 2.6: where an event has no cell of its own, one that owes nothing is not an event.
+        ignores = self.by_id or self.by_key or not self.ends_are_known or self.asks_lateness
+        return self.where.condition("unowed" if not self.skips_others else "ignored" if ignores else "skipped")
 
     @property
     def cells_most(self) -> int:
@@ -249,7 +259,8 @@ class Oracle(Frozen):
     @property
     def explained_by_one(self) -> int | None:
         """Largest number of contributions that one unreadable record may explain; None: all of a cell."""
-        return 1
+        # SEMANTICS 4.14: the number of its words is not known.
+        return _ANY_NUMBER if self.reads.explodes else 1
 
     @abstractmethod
     def assigned(self, event_times_us: Ints) -> Assigned:
@@ -350,30 +361,23 @@ class Oracle(Frozen):
                 raise broken_rule_at(f"{place}.duplicates", problem, "use count, or evidence with ids")
 
     def check_words(self, declared: Declared) -> None:
-        """Raise PydanticCustomError if an input explodes."""
+        """Raise PydanticCustomError if events are words where results do not count them, in a key of several fields, or
+        beside late and rejected topics."""
+        counts = declared.outputs[0].evidence == "values"
         for i, one in enumerate(declared.inputs):
-            if one.explode is not None:
+            if one.explode is not None and (not counts or len(one.fields.key) > 1 or list(declared.set_aside)):
                 raise broken_rule_at(f"inputs[{i}].explode", EXPLODE.problem, "leave it out")
 
     def check_condition(self, declared: Declared) -> None:
         """Raise PydanticCustomError for a condition that this oracle cannot judge, or on a field that contains, or lies
         inside, a field of the event."""
-        if self.where is None:
+        condition = self.condition
+        if self.where is None or condition is None:
             return
-        if self.skips_others and (self.by_id or not self.ends_are_known or self.asks_lateness):
+        if condition.others == "ignored" and list(declared.set_aside):
             raise broken_rule_at("oracle.where", WHERE.problem, "leave it out, or use windows")
-        path = self.where.path
         for i, entry in enumerate(declared.inputs):
-            entry.check_paths([("oracle.where.path", path)])
-            others = {"id": (entry.fields.id,), "key": entry.fields.key, "event_time": (entry.fields.event_time,)}
-            for name, fields in others.items():
-                for other in (field.path for field in fields if field is not None):
-                    if path.startswith(other + ".") or (other.startswith(path + ".") and not path.startswith("$")):
-                        of_input = f"the {name} of inputs[{i}]"
-                        is_inside = f"{path} is inside {other}, which is {of_input}"
-                        holds = f"{other}, which is {of_input}, is inside {path}"
-                        problem = is_inside if path.startswith(other + ".") else holds
-                        raise broken_rule_at("oracle.where.path", problem, "name a field that is a single value")
+            entry.check_where("oracle.where", self.where, f" of inputs[{i}]")
 
     def check_times(self, outputs: Sequence[Output]) -> None:
         """Raise PydanticCustomError for results that do not name their cells as this oracle needs, and for emission

@@ -67,7 +67,7 @@ class SlidingWindow(Windows):
     @property
     def explained_by_one(self) -> int | None:
         """An event is in at most this many windows."""
-        return self.cells_most
+        return super().explained_by_one if self.reads.explodes else self.cells_most
 
     def assigned(self, event_times_us: Ints) -> Assigned:
         """The windows that start after ``event time - size``, the latest first."""

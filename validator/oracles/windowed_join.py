@@ -84,6 +84,8 @@ class WindowedJoin(Windows):
             if entry.duplicates != "count":
                 raise broken_rule_at(f"inputs[{i}].duplicates", COLLAPSE_IN_JOIN.problem, "leave it out")
         self.check_times(declared.outputs)
+        self.check_condition(declared)
+        self.check_words(declared)
         for i, output in enumerate(declared.outputs):
             place = f"outputs[{i}].fields.ids"
             if output.evidence != "ids":

@@ -15,6 +15,7 @@ from validator.codecs.columns import DECODED, SKIPPED, TOMBSTONE, UNDECODABLE, U
 from validator.codecs.fingerprints import hash_a, hash_b, text_numbers
 from validator.codecs.plain_fields import bools, numbers, one_number, plain
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, one_array, run_starts
+from validator.model.stated_values import ADDED
 from validator.oracles.seam import Oracle
 from validator.reconcile import by_id, by_key
 from validator.reconcile.facts import GROUPED
@@ -51,14 +52,16 @@ def facts_of_events(
         events = by_id.keyed_events(events, decoded, oracle.reads)
     event_rows, starts = oracle.assigned(times)
     once = None
+    if oracle.reads.explodes:
+        # A record has a row for each of its words.
+        once = run_starts(*(plain(one_array(events[name])) for name in ("partition", "offset")))
     if event_rows is not None:
+        is_first = once
         event_rows, starts, once = _with_all(event_rows, starts, decoded)
+        once = once if is_first is None else once & is_first[event_rows]
         events = events.take(pa.array(event_rows))
         times, reaches, given = times[event_rows], reaches[event_rows], given[event_rows]
         decoded, reaching = decoded[event_rows], reaching[event_rows]
-    elif oracle.reads.explodes:
-        # A record has a row for each of its words.
-        once = run_starts(*(plain(one_array(events[name])) for name in ("partition", "offset")))
     # Grid numbers are small, unlike instants.
     of_cell = np.where(decoded, (starts - starts.min()) // oracle.grid_us, 0)
     of_reach = np.where(reaching, (starts - reaches) // oracle.grid_us, -1)
@@ -117,7 +120,7 @@ def _of_addends(groups: _Groups, events: pa.Table, oracle: Oracle) -> dict[str, 
         nothing = groups.sum(np.zeros(events.num_rows, dtype=np.int64))
         return {"hash_a": nothing, "hash_b": nothing}
     aggregates, sums = groups.aggregates(columns)
-    of_sums = [sums[one.place] if one.function == "sum" else None for one in oracle.stated.stated]
+    of_sums = [sums[one.place] if one.function in ADDED else None for one in oracle.stated.stated]
     hashes = fingerprints(of_sums, len(aggregates))
     return {"aggregates": aggregates, "hash_a": hashes[0], "hash_b": hashes[1]}
 
@@ -176,7 +179,7 @@ def facts_of_results(results: pa.Table, source: int, oracle: Oracle) -> pa.Table
         if oracle.reads.replaces:
             are_answers &= groups.are_last()
         stated = np.where(is_stated, stated, are_answers) if oracle.stated.count_name is None else stated
-        summed = [one.function == "sum" for one in oracle.stated.stated]
+        summed = [one.function in ADDED for one in oracle.stated.stated]
         of_sums = [
             each if is_sum else None
             for each, is_sum in zip(_columns_of_lists(results["values"], len(summed)), summed, strict=True)

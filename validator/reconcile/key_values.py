@@ -18,7 +18,7 @@ from validator.model.stated_values import Stated, Values
 from validator.reconcile.exact_numbers import PARTS, added, number_of, order_of, parts_of
 from validator.reconcile.values import Aggregate, Answered, wrong_value
 
-_NEEDED: Final = {"sum": ("sum",), "min": ("min",), "max": ("max",), "avg": ("sum",)}
+_NEEDED: Final = {"sum": ("sum",), "min": ("min",), "max": ("max",), "avg": ("sum",), "count": ("sum",)}
 """Function of a stated value -> the aggregates on which it depends."""
 _EXACT: Final = Context(prec=200)
 _PLACES: Final = 38
@@ -134,7 +134,8 @@ def _are_equal(cells: Columns, rows: Ints, i: int, one: Stated) -> Bools:
         return np.zeros(len(rows), dtype=np.bool_)
     has_numbers = cells[f"of_{one.place}_numbers"][rows] > 0
     same: Bools = has_numbers == (cells[f"said_{i}_known"][rows] == 1)
-    for owed, said in zip(_parts(f"of_{one.place}_{one.function}"), _parts(f"said_{i}"), strict=True):
+    [kind] = _NEEDED[one.function]
+    for owed, said in zip(_parts(f"of_{one.place}_{kind}"), _parts(f"said_{i}"), strict=True):
         same &= ~has_numbers | (cells[owed][rows] == cells[said][rows])
     return same
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from validator.codecs.columns import AGGREGATE_TYPE
 from validator.model.arrays import Ints, interleaved
-from validator.model.stated_values import Function, Stated, Values
+from validator.model.stated_values import ADDED, Function, Stated, Values
 
 PRIMES: Final = (2**31 - 1, 2**31 - 19)
 """The fingerprints are sums modulo these. Sums of 2^32 fact rows fit into 64 bits."""
@@ -137,6 +137,10 @@ class Answered:
         # A set-aside record without the field does not say what its event had in it.
         if any(part.numbers < part.events for part in self.aside):
             return None
+        if function == "count":
+            number = sum(part.numbers for part in parts) - sum(part.numbers for part in self.aside)
+            dropped = 0 if self.all_used else sum(part.numbers for part in self.free)
+            return Owed(Fraction(number - dropped), Fraction(number), is_null=False)
         lowest, highest = _smallest(part.min for part in parts), _largest(part.max for part in parts)
         exact = self.all_used and not self.aside
         is_null = lowest is None or not exact
@@ -164,7 +168,7 @@ def together(function: Function, stated: Sequence[Decimal | None]) -> Decimal | 
     numbers = [number for number in stated if number is not None]
     if not numbers:
         return None
-    if function == "sum":
+    if function in ADDED:
         total = Decimal(0)
         for number in numbers:
             total = _EXACT.add(total, number)
@@ -191,7 +195,7 @@ def wrong_value(one: Stated, answered: Answered, stated: Sequence[Decimal | None
         # A quotient of doubles is exact to half a unit of its last of 53 bits.
         of_double = _EXACT.multiply(abs(found), _HALF_UNIT)
         tolerance = max(tolerance, of_double, Decimal(1).scaleb(min(exponent, 0)))
-    if one.function == "sum":
+    if one.function in ADDED:
         # Each result may be off by the tolerance.
         tolerance = _EXACT.multiply(tolerance, Decimal(len(stated)))
     return None if owed.holds(found, tolerance) else f"{one.name} is {_said(found)} and should be {owed}"

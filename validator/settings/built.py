@@ -17,7 +17,7 @@ from validator.settings.errors import broken_rule
 NOT_BUILT: Final[dict[str, frozenset[str]]] = {
     "evidence": frozenset({"digest"}),
     "inputs.tombstone": frozenset({"delete"}),
-    "oracle.values": frozenset({"count(PATH)", "distinct(PATH)"}),
+    "oracle.values": frozenset({"distinct(PATH)"}),
 }
 """Setting -> the values that are refused. Kinds of oracle are in `validator.oracles.kinds`, formats in
 `validator.settings.formats.kinds`."""
@@ -64,15 +64,23 @@ ABSENT_KEYS: Final = Combination(
 )
 WHERE: Final = Combination(
     ("oracle.where",),
-    "sessions, joins and running aggregates",
-    "where is not supported yet for this oracle",
+    "late or rejected topics, with sessions, joins and running aggregates",
+    "where is not supported yet for this oracle with late or rejected topics",
+)
+SHARED_CHANGES: Final = Combination(
+    ("outputs.where",),
+    "emission `cumulative`",
+    "where is not supported yet for results that replace each other",
 )
 EXPLODE: Final = Combination(
     ("inputs.explode",),
-    "all but values of running aggregates; keys of several fields; late and rejected topics",
-    "words are counted only in values of a running aggregate, for a key of one field",
+    "all evidence but `values`; keys of several fields; late and rejected topics",
+    "words are counted only in values, for a key of one field and without late or rejected topics",
 )
-COMBINATIONS: Final = (CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, ABSENT_KEYS, WHERE, EXPLODE)
+COMBINATIONS: Final = (
+    *(CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, ABSENT_KEYS),
+    *(WHERE, SHARED_CHANGES, EXPLODE),
+)
 """The refused combinations that do not depend on the oracle. Those of one oracle are in its `refuses`."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Final, Literal
 
@@ -15,16 +16,17 @@ SEPARATORS: Final = {"space": " ", "whitespace": r"[ \t-\r]+", "non_word": "[^0-
 class Explode(Frozen):
     """How the key of an event is split. An event counts in the cell of each word, as often as it has the word."""
 
-    at: Literal["space", "whitespace", "non_word"] = "whitespace"
+    at: Literal["space", "whitespace", "non_word", "items"] = "whitespace"
     r"""`space`: at each space, as `split(" ")` in Java; `whitespace`: at each stretch of white space; `non_word`: at
-    each stretch of characters other than letters, digits and `_`, as `split("\\W+")` in Java. The empty word is not
-    judged."""
+    each stretch of characters other than letters, digits and `_`, as `split("\\W+")` in Java; `items`: each item of an
+    array. The empty word is not judged."""
     case: Literal["as_is", "lower"] = "as_is"
     """`lower`: words are compared in lower case."""
 
     def words(self, text: str) -> list[str]:
-        """Return the words of a text."""
-        found = re.split(self.pattern, text.lower() if self.case == "lower" else text, flags=re.ASCII)
+        """Return the words of the key of an event (with `items`, the JSON array of their texts)."""
+        text = text.lower() if self.case == "lower" else text
+        found: list[str] = json.loads(text) if self.at == "items" else re.split(self.pattern, text, flags=re.ASCII)
         return [word for word in found if word]
 
     @property

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    WrapSerializer,
+    field_validator,
+    model_validator,
+)
 
 from validator.model.zones import zone_names
 from validator.settings.errors import broken_rule, broken_rule_at
@@ -50,6 +60,19 @@ def check_path(path: str) -> str:
     if not path or not all(SEGMENT.match(segment) for segment in path.split(".")):
         raise broken_rule(f"{path!r} is not a path", "write names joined by dots, as in user.id")
     return path
+
+
+def check_single(named: Iterable[tuple[str, str]], others: Sequence[tuple[str, str]], place: str | None = None) -> None:
+    """Refuse a path inside another one, which then is not a single value. Both are pairs of a name and a path.
+
+    ``place``: the field to change; None: the name.
+    """
+    for name, path in named:
+        for other_name, other in others:
+            # That the whole value or key has fields does not make it one of them.
+            if path.startswith(other + ".") and other not in WITH_FIELDS:
+                problem = f"{path} is inside {other}, which {other_name} reads as a single value"
+                raise broken_rule_at(place or name, problem, "name paths that do not contain each other")
 
 
 class _AtPath(Frozen):
@@ -142,6 +165,21 @@ Key = Annotated[
     tuple[FieldPath, ...], Field(min_length=1, examples=["page", ["country", "page"]]), BeforeValidator(one_or_many)
 ]
 """A key of one or more fields; always a tuple in the model."""
+
+
+def _one_alone(paths: tuple[FieldPath, ...], dumped: SerializerFunctionWrapHandler) -> Any:
+    # The identity of a state has it so.
+    found = dumped(paths)
+    return found[0] if len(found) == 1 else found
+
+
+Id = Annotated[
+    tuple[FieldPath, ...],
+    Field(min_length=1, examples=["id", ["order_id", "line"]]),
+    BeforeValidator(one_or_many),
+    WrapSerializer(_one_alone, when_used="json"),
+]
+"""The id of an event, of one or more fields; always a tuple in the model."""
 
 Ids = Annotated[tuple[IdsPath, ...], Field(min_length=1), BeforeValidator(one_or_many)]
 """The paths of a result's id lists; always a tuple in the model."""

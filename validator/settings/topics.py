@@ -10,10 +10,11 @@ from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from validator.model.envelopes import ENVELOPES, EnvelopeKind, Operation, placed
 from validator.model.field_values import part_and_names
-from validator.settings.built import Built
+from validator.settings.built import SHARED_CHANGES, Built
+from validator.settings.conditions import Where
 from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.explode import Explode
-from validator.settings.fields import WITH_FIELDS, FieldPath, Frozen, Ids, IdsPath, Key, ValuePath
+from validator.settings.fields import FieldPath, Frozen, Id, Ids, IdsPath, Key, ValuePath, check_single
 from validator.settings.formats.json_object import JsonObject
 from validator.settings.formats.kinds import AnyFormat
 from validator.settings.formats.text import Text
@@ -67,21 +68,13 @@ def _can_decode(values: Fields, times: Fields, lists: Fields | None = None) -> N
         if [other.path for _, other in listed].count(path.path) > 1:
             raise broken_rule_at(name, f"{path.path} is named twice, so that each id counts twice", "name it once")
     scalars = [*_paths(values), *_paths(times)]
-    for name, path in [*scalars, *listed]:
-        for other_name, other in [*scalars, *listed]:
-            if _lies_inside(path.path, other.path):
-                problem = f"{path.path} is inside {other.path}, which {other_name} reads as a single value"
-                raise broken_rule_at(name, problem, "name paths that do not contain each other")
+    single = [(name, path.path) for name, path in [*scalars, *listed]]
+    check_single(single, single)
     for name, path in listed:
         for other_name, other in scalars:
             if path.path == other.path:
                 problem = f"{path.path} cannot be both the list of ids and the {other_name}"
                 raise broken_rule_at(name, problem, "name another path")
-
-
-def _lies_inside(path: str, other: str) -> bool:
-    """Whether a field is inside another one. That the whole value or key has fields does not make it one of them."""
-    return path.startswith(other + ".") and other not in WITH_FIELDS
 
 
 class _Entry(Frozen):
@@ -99,6 +92,21 @@ class _Entry(Frozen):
     def _formats_have_the_fields(self) -> Self:
         self.check_paths(_paths_within(self, ""))
         return self
+
+    def check_where(self, place: str, where: Where, owner: str = "") -> None:
+        """Refuse a condition that no record of this topic can meet. ``place``: that of the condition. ``owner``: what
+        to add to the names of the topic's fields."""
+        paths = list(where.paths(place))
+        self.check_paths((at, path) for at, path, _ in paths)
+        scalars = [(place, path) for _, path, is_scalar in paths if is_scalar]
+        at = self.fields  # type: ignore[attr-defined]  # every kind of topic has fields
+        others = {"key": at.key, "id": at.id or (), "ids": getattr(at, "ids", None) or ()}
+        times = {name: getattr(at, name, None) for name in ("event_time", "window_start", "window_end")}
+        fields = [*others.items(), *((name, (path,)) for name, path in times.items() if path is not None)]
+        single = [(f"the {name}{owner}", path.path) for name, paths_of in fields for path in paths_of]
+        for at_path, path, _ in paths:
+            check_single([(at_path, path)], [*single, *scalars])
+        check_single(single, scalars, place)
 
     def check_paths(self, paths: Iterable[tuple[str, str]]) -> None:
         """Refuse a path that no record can have. ``paths``: pairs of the place in the configuration and the path."""
@@ -132,8 +140,9 @@ def _paths_within(part: Frozen, place: str) -> Iterator[tuple[str, str]]:
 class EventFields(Frozen):
     """The fields that hold an event's id, key and time."""
 
-    id: FieldPath | None = None
-    """The event's id: a JSON scalar, unique within the inputs. Required, unless results have evidence `values`."""
+    id: Id | None = None
+    """The event's id: one path or a list of paths, together unique within the inputs. Required, unless results have
+    evidence `values`."""
     key: Key
     """The key that the pipeline groups by; one path or a list of paths."""
     event_time: FieldPath
@@ -182,13 +191,19 @@ class Input(_Events):
     None: `ignore` with an `envelope`, or if the id (or, without ids, the key or the time) is a field of the value;
     else `undecodable`."""
 
+    @model_validator(mode="after")
+    def _several_are_a_text(self) -> Self:
+        if self.fields.id is not None and len(self.fields.id) > 1 and self.id_type == "integer":
+            raise broken_rule_at("id_type", "an id of several fields is a text", "leave it out, or name one field")
+        return self
+
     @property
     def ignores_tombstones(self) -> bool:
         """Whether a null value is not an event."""
         if self.envelope is not None:
             return self.tombstone in (None, "ignore")
         at = self.fields
-        needed = (*at.key, at.event_time) if at.id is None else (at.id,)
+        needed = (*at.key, at.event_time) if at.id is None else at.id
         # SEMANTICS 2.24: without a value the record has no id that a result could carry.
         is_in_value = any(not part_and_names(path.path)[0] for path in needed)
         return self.tombstone == "ignore" or (self.tombstone is None and is_in_value)
@@ -207,8 +222,8 @@ class ResultFields(Frozen):
     """Time of the event that the result carries, if the oracle has no windows."""
     ids: Ids | None = None
     """The lists of ids of the events that the result used (evidence `ids`); one path or a list."""
-    id: FieldPath | None = None
-    """The id of the one event that the result carries (evidence `id`)."""
+    id: Id | None = None
+    """The id of the one event that the result carries (evidence `id`), with its fields in the order of the inputs."""
     values: dict[str, ValuePath] = Field(default_factory=dict, examples=[{"clicks": "count"}])
     """Paths of the values that the result states (evidence `values`), by the names of `oracle.values`."""
 
@@ -240,8 +255,20 @@ class Output(_Entry):
     (aggregates such as their number, without ids)."""
     fields: ResultFields
     """Paths of a result's key, window and evidence."""
+    where: Where | None = None
+    """Which records are results, if other services write the topic, too."""
     envelope: EnvelopeKind | None = None
     """The records are [changes](formats.md#change-envelopes) of rows in this form."""
+
+    @model_validator(mode="after")
+    def _others_are_recognised(self) -> Self:
+        if self.where is None:
+            return self
+        if self.emission == "cumulative":
+            # A null value does not show which service withdraws its result.
+            raise broken_rule_at("where", SHARED_CHANGES.problem, "leave it out, or write final")
+        self.check_where("where", self.where)
+        return self
 
     @model_validator(mode="after")
     def _changes_replace(self) -> Self:

@@ -52,7 +52,7 @@ def changed_fields(state: Path, config: Config) -> frozenset[str]:
         old = found.get(name)
         if name in _TOPIC_KEYS and _without_fields(old) == _without_fields(new):
             changed |= {a["topic"] for a, b in zip(new, old, strict=True) if a["fields"] != b["fields"]}
-        elif old != new:
+        elif _given(old) != _given(new):
             raise mismatch(state, config)
     return frozenset(changed)
 
@@ -63,8 +63,8 @@ def mismatch(state: Path, config: Config, because: str | None = None) -> StateMi
     ``because``: why the state cannot be adapted to ``config``.
     """
     wanted, found = identity_of(config), json.loads((state / FILE).read_text())
-    for name, new in wanted.items():
-        old = found.get(name)
+    for name in wanted:
+        old, new = _given(found.get(name)), _given(wanted[name])
         if old != new:
             reason = f" ({because})" if because is not None else ""
             return StateMismatch(
@@ -77,8 +77,14 @@ def mismatch(state: Path, config: Config, because: str | None = None) -> StateMi
 def _without_fields(entries: Any) -> Any:
     if not isinstance(entries, list):
         return entries
-    # A setting that a later version has is None where it is not configured.
-    return [{key: value for key, value in entry.items() if key != "fields" and value is not None} for entry in entries]
+    return [_given({key: value for key, value in entry.items() if key != "fields"}) for entry in entries]
+
+
+def _given(part: Any) -> Any:
+    """``part`` without settings that are None: a later version may have more of them."""
+    if isinstance(part, dict):
+        return {key: _given(value) for key, value in part.items() if value is not None}
+    return [_given(each) for each in part] if isinstance(part, list) else part
 
 
 def _difference(place: str, old: object, new: object) -> str:

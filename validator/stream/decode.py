@@ -68,9 +68,8 @@ def event_reader(
     )
     readers = Readers(decoder.reader, decoder.key_reader)
     plain = plain_events_of(topic, oracle, id_type, space, limits, missing_key, readers)
-    # The rule reads the addends of changes.
-    is_plain = plain.envelope is None or not plain.addends
     words = getattr(topic, "explode", None)
+    is_plain = plain.can_decode and not decoder.has_items
     return Reader(EventBatches(decoder, plain if is_plain else None, space, words), oracle, slack_us)
 
 
@@ -94,9 +93,11 @@ def result_reader(
         id_type,
         oracle.result_span_us,
         limits,
+        condition=None if topic.where is None else topic.where.condition("ignored"),
         missing_key=missing_key,
         schemas=schemas,
         values=oracle.stated,
+        id_fields=oracle.reads.id_fields,
     )
     of_lists = [spaces[path.input] for path in topic.fields.ids or () if path.input is not None]
     return Reader(ResultBatches(decoder, of_lists), oracle, 0)
@@ -125,7 +126,7 @@ def plain_events_of(
         return (part, *names) if part else names
 
     return PlainEvents(
-        id=None if fields.id is None else place(fields.id.path),
+        id=tuple(place(path.path) for path in fields.id or ()),
         key=tuple(place(path.path) for path in fields.key),
         event_time=place(fields.event_time.path),
         factor=None if unit is None else times.MICROSECONDS.get(unit, 1),
@@ -137,11 +138,12 @@ def plain_events_of(
         id_type=id_type,
         space=space,
         condition=condition,
-        where=() if condition is None else place(condition.path),
+        where=tuple(place(one.path) for one in (condition.comparisons if condition else ())),
         missing_key=missing_key,
         pattern=None if at.pattern is None else TimePattern(at.pattern, at.time_zone or "UTC"),
         readers=readers,
         addends=tuple(place(path) for path in oracle.stated.paths),
+        present=oracle.stated.present,
         envelope=envelope,
         operations=tuple(text for text, it in envelope.meanings.items() if it in operations) if envelope else (),
     )

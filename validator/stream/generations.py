@@ -198,6 +198,7 @@ class Generations:
             explained_by_one=self._rules.oracle.explained_by_one,
             hidden_inputs_lose=self._rules.oracle.hidden_inputs_lose,
             copies_explain=config.copies_explain,
+            shared_outputs=config.shared_outputs,
             is_once=self._once,
             ledger=read_ledger(self._state, self._say) if config.faults is not None else None,
             # A loss during a fault is confirmed only `missing_after` after the closing of its window.

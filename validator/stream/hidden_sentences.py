@@ -7,6 +7,7 @@ from typing import Final
 
 from validator.config.model import Config
 from validator.core.doubts import topics_in_doubt
+from validator.core.suspicion import without_results
 from validator.model.frontier import PartitionId
 from validator.model.progress import IngestProgress
 from validator.model.terminal import shell_word
@@ -59,8 +60,12 @@ def _of_topic(config: Config, positions: Positions, partition: PartitionId, exam
     return f"{where}: {next_step(place, why)}; if {need} no result, accept {them} with `{command}`"
 
 
-def topics_without_keys(config: Config, progress: IngestProgress) -> Iterator[str]:
-    """Yield a sentence for each input whose events without a key are skipped, and of which no event has one."""
+def topics_without_use(config: Config, progress: IngestProgress) -> Iterator[str]:
+    """Yield a sentence for each input whose events without a key are skipped, and of which no event has one; and for
+    each output of which no record is a result."""
+    for topic in without_results(progress, config.shared_outputs):
+        place = config.entry_of(topic)
+        yield f"none of the records of topic {topic} is a result of the pipeline: check {place}.where"
     for number, entry in enumerate(config.inputs):
         frontiers = [it for partition, it in progress.frontiers.items() if partition.topic == entry.topic]
         unowed = sum(it.unowed for it in frontiers)

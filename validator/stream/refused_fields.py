@@ -35,9 +35,9 @@ def settings(place: str, problems: Sequence[Undecodable]) -> str:
 
 
 def _setting(place: str, one: Undecodable) -> str:
-    # The condition of a `filter` is a setting of the oracle.
+    # The condition of events is a setting of the oracle.
     if one.field == "where":
-        return "oracle.where"
+        return f"{place}.where" if place.startswith("outputs[") else "oracle.where"
     if one.field == "envelope":
         return f"{place}.envelope"
     return f"{place}.fields" if one.field is None else f"{place}.fields.{one.field}"

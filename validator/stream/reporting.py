@@ -25,7 +25,7 @@ from validator.state.positions import Positions
 from validator.stream.coverage_sums import answers_of, events_of, failed_sums
 from validator.stream.doubt_sentences import configuration_doubts
 from validator.stream.end_of_run import WHAT_TO_DO
-from validator.stream.hidden_sentences import hidden_examples, topics_without_keys
+from validator.stream.hidden_sentences import hidden_examples, topics_without_use
 from validator.stream.measuring import measured
 from validator.stream.pair_sentences import examples_of
 from validator.stream.run_record import RunRecord
@@ -329,7 +329,7 @@ def doubts_of(
                 f"{read} could not be decoded, so it is not known which violations {would} would explain{wrote}{where}"
                 + hidden_examples(config, progress, positions, record.examples, side)
             )
-    sentences.extend(topics_without_keys(config, progress))
+    sentences.extend(topics_without_use(config, progress))
     sentences.extend(
         f"no event of {partition} was read yet, and events before its start offset may belong to "
         "any cell: every cell is out of scope until an event of this partition is read"

@@ -47,8 +47,8 @@ class Recorded:
 class RunRecord:
     """The measurements and totals of a run. Updated with every commit.
 
-    Rules: ``explained_by_one``, ``hidden_inputs_lose``, ``copies_explain``: as in `Suspicion`. ``expects_within_us``:
-    time after a fault's healing in which the violations that its plan expects may be confirmed.
+    Rules: ``explained_by_one``, ``hidden_inputs_lose``, ``copies_explain``, ``shared_outputs``: as in `Suspicion`.
+    ``expects_within_us``: time after a fault's healing in which the violations that its plan expects may be confirmed.
 
     Violations: ``recent``: those confirmed in the last day and not retracted. ``confirmed_total``: (class, phase) ->
     ever confirmed. ``by_fault``: (fault's name, class) -> confirmed less retracted. ``confirmed_by_fault``:
@@ -75,6 +75,7 @@ class RunRecord:
     explained_by_one: int | None = 1
     hidden_inputs_lose: bool = False
     copies_explain: bool = True
+    shared_outputs: frozenset[str] = frozenset()
     faults: tuple[FaultWindow, ...] = ()
     fault_records: FaultRecords = field(default_factory=FaultRecords)
     restarts: int = 0
@@ -120,7 +121,13 @@ class RunRecord:
     @property
     def suspicion(self) -> Suspicion:
         """The rules by which violations stay suspected, with the currently absent topics."""
-        return Suspicion(self.explained_by_one, self.hidden_inputs_lose, self.copies_explain, self.waiting_sides)
+        return Suspicion(
+            self.explained_by_one,
+            self.hidden_inputs_lose,
+            self.copies_explain,
+            self.waiting_sides,
+            self.shared_outputs,
+        )
 
     def faults_read(self, rows: Iterable[Mapping[str, object]]) -> None:
         """Add rows of the faults table."""

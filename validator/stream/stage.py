@@ -23,6 +23,10 @@ _CONTRIBUTIONS_AT_ONCE: Final = 2**21
 A contribution takes some 170 bytes while it is grouped. With sliding windows an event has several contributions."""
 
 
+_WORDS: Final = 16
+"""Usual number of words of an event."""
+
+
 @dataclass(frozen=True)
 class Stage:
     """Turns records into fact rows.
@@ -42,6 +46,7 @@ class Stage:
         rows = size = 0
         reader = self.readers[source]
         cells = 1 if isinstance(reader.batches, ResultBatches) else reader.oracle.cells_most
+        cells *= _WORDS if reader.oracle.reads.explodes else 1
         most = min(_RECORDS_AT_ONCE, max(1, _CONTRIBUTIONS_AT_ONCE // cells))
         for decoded in _cut(reader.batches(batch for batch in batches if batch.num_rows), most):
             if held and (rows + decoded.num_rows > most or size + decoded.nbytes > _BYTES_AT_ONCE):

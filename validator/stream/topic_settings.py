@@ -56,7 +56,8 @@ def ids_that_repeat(config: Config, partitions: Mapping[str, int]) -> Iterator[t
     """
     for i, entry in enumerate(config.inputs):
         at = entry.fields
-        is_offset = at.id is not None and at.id.path == "$offset" and "$partition" not in [path.path for path in at.key]
+        ids = [path.path for path in at.id or ()]
+        is_offset = "$offset" in ids and "$partition" not in [*ids, *(path.path for path in at.key)]
         if is_offset and partitions.get(entry.topic, 1) > 1:
             fix = (
                 f"add $partition to inputs[{i}].fields.key, and to the keys of outputs a field into which the pipeline "
