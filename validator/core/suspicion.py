@@ -173,7 +173,7 @@ def without_results(progress: IngestProgress, topics: Iterable[str]) -> list[str
 
 def _are_ignored(frontiers: Iterable[Frontier]) -> bool:
     records, ignored = (sum(counts) for counts in zip(*((it.records, it.tombstones) for it in frontiers), strict=True))
-    return 0 < records == ignored
+    return bool(0 < records == ignored)
 
 
 def values_in_doubt(sums: CellTotals) -> bool:

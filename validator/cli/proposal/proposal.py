@@ -70,8 +70,7 @@ def _readings(
         ways.append([of])
         if any(one.format != one.plain_format for one in of):
             ways[-1].append([columns_of(one.sample, schemas, replace(one, format=one.plain_format)) for one in of])
-    for of_inputs, of_outputs in product(*ways):
-        yield of_inputs, of_outputs
+    yield from product(*ways)
 
 
 def _proposal(
