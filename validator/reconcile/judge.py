@@ -99,6 +99,12 @@ class Rules:
         return wide and self.asks_lateness and self.oracle.merging_gap_us is None
 
     @property
+    def follows_pauses(self) -> bool:
+        """Whether records of other partitions make an event late only after a pause of its own partition."""
+        # SEMANTICS 2.31: sessions and joins, whose answers depend on when the engine read an event, do not follow them.
+        return self.lateness_scope == "idle" and self.drops_late and not self.oracle.asks_lateness
+
+    @property
     def compares_all(self) -> bool:
         """Whether fingerprints decide nothing: every cell that has an answer or is overdue is compared id by id."""
         # SEMANTICS 2.29: fingerprints do not show whether minima, maxima and averages are right.
