@@ -505,7 +505,8 @@ def test_ctrl_c_during_the_imports_prints_no_traceback() -> None:
         "    def find_spec(self, name, *_):\n"
         "        if name == 'validator.cli.commands': raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Interrupted())\n"
-        "from validator.cli.main import main"
+        "from validator.cli.main import main\n"
+        "sys.exit(main(['version']))"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False

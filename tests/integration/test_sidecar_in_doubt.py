@@ -243,6 +243,10 @@ def test_a_loss_that_another_partition_may_excuse_is_not_confirmed(pipeline: Pip
     assert [reason for reason in open_scope.report["reasons"] if "set timing.lateness_scope: partition" in reason]
     by_topic = pipeline.once(drop, "timing.lateness_scope=topic", state="topic")
     assert by_topic.counts("missing", "overdue") == {"missing": 0, "overdue": 8}
+    # SEMANTICS 2.31: a first batch shows no instants between its events.
+    while_idle = pipeline.once(drop, "timing.lateness_scope=idle", state="idle")
+    assert while_idle.counts("missing", "overdue") == {"missing": 0, "overdue": 8}
+    assert [reason for reason in while_idle.report["reasons"] if "timing.lateness_scope is idle" in reason]
     by_partition = pipeline.once(drop, "timing.lateness_scope=partition", state="partition")
     assert by_partition.counts("missing", "overdue") == {"missing": 8, "overdue": 0}
     assert by_partition.report["outcome"] == "fail"

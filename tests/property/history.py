@@ -153,7 +153,7 @@ class Timing:
     window_us: int = 60_000_000
     window_offset_us: int = 0
     duplicates: Literal["count", "collapse"] = "count"
-    lateness_scope: Literal["partition", "topic", "task", "global"] | None = "partition"
+    lateness_scope: Literal["partition", "idle", "topic", "task", "global"] | None = "partition"
     """None: it is not declared."""
 
     def may_move(self, place: TopicPartition, other: TopicPartition) -> bool:

@@ -287,7 +287,8 @@ def _configured(case: Case, retention_us: int) -> Config:
 def time_rules_of(case: Case) -> TimeRules:
     """The time rules for the frontiers of a case."""
     timing = case.history.timing
-    return TimeRules(timing.max_disorder_us, timing.idle_after_us, timing.allowed_lateness_us)
+    pause_us = timing.idle_after_us // 2 if case.rules.follows_pauses else None
+    return TimeRules(timing.max_disorder_us, timing.idle_after_us, timing.allowed_lateness_us, pause_us)
 
 
 class Judged:

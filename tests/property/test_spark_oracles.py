@@ -18,6 +18,7 @@ import pytest
 
 from tests.property.counted import counted_case
 from tests.property.distinct import distinct_case
+from tests.property.idle import idle_case
 from tests.property.keyed import keyed_case, keyed_values_case
 from tests.property.passthrough import passthrough_case
 from tests.property.replacing import replacing_case
@@ -61,6 +62,7 @@ TWINS: Final[dict[str, Twin]] = {
     "values-sessions": valued_session_case,
     "values-sums": partial(valued_case, aggregates=SUMS),
     "values-uncounted": partial(valued_case, aggregates=WITHOUT_COUNT),
+    "tumbling_window-idle": idle_case,
     "tumbling_window-zoned": zoned_case,
 }
 COMBINED: Final = (

@@ -14,9 +14,7 @@ import json
 import os
 import pwd
 import resource
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -28,7 +26,7 @@ from validator.cli.exits import INTERRUPTED, PASS, STATUS_OF_OUTCOME, UNKNOWN, U
 from validator.cli.log_lines import JsonLines, Lines
 from validator.cli.refused import UNBUILT_COMMANDS, sentence
 from validator.config.examples import EXAMPLES
-from validator.model.signals import ending
+from validator.model.signals import raise_ended
 from validator.model.terminal import plain
 from validator.model.wording import plural
 from validator.state.folder import check_schema
@@ -58,10 +56,7 @@ def validate(given: argparse.Namespace) -> int:
         if getattr(given, option) and not given.once:
             raise UsageError(f"validate: --{option.replace('_', '-')} applies only to --once; add --once.")
     # Until the sidecar sets its own handlers, SIGTERM and SIGHUP end the command with status 130, as Ctrl-C does.
-    if threading.current_thread() is threading.main_thread():
-        for number in ending():
-            if number is not signal.SIGINT:
-                signal.signal(number, signal.default_int_handler)
+    raise_ended()
     from validator.cli.reports import last_lines, print_summary
     from validator.config.load import load
     from validator.publish.notices import Notices

@@ -33,6 +33,10 @@ SKIPPED: Final = 7
 """``status`` of a decoded event that has no key and that the pipeline skips. Its fact row has the status `UNOWED`, and
 no event time that counts."""
 
+PAUSED: Final = 8
+"""``status`` of a fact row without records: after a pause of their partition, events may be late to the engine because
+of other partitions, for windows up to its reach (`validator.reconcile.lateness`)."""
+
 
 def list_of(items: pa.DataType) -> pa.DataType:
     """Return the type of a list as Delta tables have it."""

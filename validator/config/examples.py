@@ -44,7 +44,7 @@ start: earliest                    # earliest | latest | an RFC 3339 time | grou
 timing:
   max_disorder: 0s                 # how far an event may lie behind the newest of its partition
   allowed_lateness: 0s             # how long the engine accepts late events
-  lateness_scope: null             # partition | topic | task | global: whose times make an event late to the engine
+  lateness_scope: null             # partition | idle | topic | task | global: whose times make events late
   idle_after: 10s                  # an idle partition stops holding back the watermark
   max_ahead: 1h                    # an event further ahead of the clock does not move the watermark
   overdue_after: 30s               # no result this long after the window closed: overdue

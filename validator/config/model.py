@@ -129,9 +129,10 @@ class Timing(WithDurations):
     """How long the engine accepts events for a window after the watermark has passed the window's end. Until then the
     window is open."""
     lateness_scope: LatenessScope | None = None
-    """The partitions whose newest event time makes an event late to the engine: its own `partition`, all of its
-    `topic`, those of the same number of all inputs (`task`), or all (`global`). If it is not set, no loss is confirmed
-    that one of these would excuse ([engines](verdicts.md#partitions-that-make-an-event-late))."""
+    """The partitions whose newest event time makes an event late to the engine: its own `partition`; after a pause of
+    half of `idle_after` all (`idle`); all of its `topic`; those of the same number of all inputs (`task`); or all
+    (`global`). If it is not set, no loss is confirmed that one of these would excuse
+    ([engines](verdicts.md#partitions-that-make-an-event-late))."""
     idle_after_us: PositiveDuration = 10_000_000
     """A partition without records for this long is idle and does not hold back the watermark."""
     max_ahead_us: PositiveDuration = 3_600_000_000
@@ -157,6 +158,10 @@ class Timing(WithDurations):
             least = format_duration(self.overdue_after_us)
             problem = f"{format_duration(self.missing_after_us)} is below overdue_after {least}"
             raise broken_rule_at("missing_after", problem, "raise missing_after or lower overdue_after")
+        if self.lateness_scope == "idle" and self.missing_after_us < self.idle_after_us // 2:
+            # SEMANTICS 2.31: a loss is proven only after the pauses before its event are over.
+            problem = f"{format_duration(self.missing_after_us)} is below half of idle_after"
+            raise broken_rule_at("missing_after", problem, "raise missing_after, since lateness_scope is idle")
         return self
 
 

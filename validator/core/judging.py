@@ -314,7 +314,7 @@ class Judging:
             self.known.add(facts)
             self.sample.absorb(facts)
             # SEMANTICS 2.7: cells with an unknown id that an input has now are compared again.
-            reached = cells.lateness.furthest() if self.rules.looks_elsewhere else {}
+            reached = self._reached_elsewhere()
             touched = [cells.absorb(facts), self._unknown.read(facts)]
             cells.put("x_version", touched[1], STALE)
             if cells.newest is not None and not cells.depends_on_others:
@@ -372,9 +372,9 @@ class Judging:
         """Return what the sample shows, if there are violations that a wrong configuration may explain."""
         if not any(sums.violations(name) for name in VIOLATIONS):
             return None
-        seen = self.sample.version, tuple(sums.results.items())
+        seen = self.sample.version, (*sums.results.items(), *sums.lone.items())
         if self._fit[0] != seen:
-            self._fit = seen, fit_of(self.sample, self.rules.oracle, sums.results)
+            self._fit = seen, fit_of(self.sample, self.rules.oracle, sums.results, sums.lone)
         return self._fit[1]
 
     def _judge(self, rows: Ints, clock: Clock, offsets: Mapping[TopicPartition, PartitionOffsets]) -> CellTotals:
@@ -704,17 +704,23 @@ class Judging:
 
     def _passed_elsewhere(self, before: Mapping[TopicPartition, int]) -> Ints:
         """Mark the compared cells whose end a partition has passed now, so that they are compared again: its records
-        may make events of other partitions late. ``before``: the window end that each partition had passed."""
+        may make events of other partitions late. ``before``: what `_reached_elsewhere` returned before the batch."""
         cells, found = self.cells, np.zeros(len(self.cells), dtype=np.bool_)
-        if self.rules.looks_elsewhere:
-            # SEMANTICS 7.2: the verdict must not depend on when the ids were compared.
-            for partition, now_us in cells.lateness.furthest().items():
-                if now_us > (before_us := before.get(partition, ABSENT)):
-                    found |= (cells["end_us"] > before_us) & (cells["end_us"] <= now_us)
-            found &= cells["x_version"] != ABSENT
+        # SEMANTICS 7.2: the verdict must not depend on when the ids were compared.
+        for partition, now_us in self._reached_elsewhere().items():
+            if now_us > (before_us := before.get(partition, ABSENT)):
+                found |= (cells["end_us"] > before_us) & (cells["end_us"] <= now_us)
+        found &= cells["x_version"] != ABSENT
         rows = np.flatnonzero(found)
         cells.put("x_version", rows, STALE)
         return rows
+
+    def _reached_elsewhere(self) -> dict[TopicPartition, int]:
+        """Return, for each partition, the latest window end for which it may make events of others late; while pauses
+        are followed, the latest one for which others may make its own events late."""
+        if self.rules.follows_pauses:
+            return {partition: max(ends) for partition, ends in self.cells.lateness.paused.items() if ends}
+        return self.cells.lateness.furthest() if self.rules.looks_elsewhere else {}
 
     def _note_recorded(self) -> None:
         if self.judged is not None:

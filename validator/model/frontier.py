@@ -25,6 +25,12 @@ Outages = tuple[tuple[int, int], ...]
 """Intervals in which the brokers did not answer, oldest first. Each runs from the instant of the last batch before the
 outage to that of the first lookup after it."""
 
+Pauses = tuple[tuple[int, int], ...]
+"""(offset, instant) pairs of a partition, by offset. See `Frontier.pauses`."""
+
+_PAUSES_KEPT: Final = 16
+"""Number of pauses kept per partition. If there are more, the oldest two become one, which excuses more events."""
+
 UNREADABLE_POLICY: Final = ""
 """Stands for a `cleanup.policy` that the sidecar may not read."""
 
@@ -107,6 +113,9 @@ class Frontier:
     - ``read_through_before_us``: ``read_through_us`` before the lookup of the last batch.
     - ``appended_after_us``: the newest record was appended after this instant, which is the read-through time before
       the batch that read it.
+    - ``event_after_us``: the same of the newest event that moves the watermark. ``pauses``: (offset, instant) pairs,
+      oldest first; the engine may have taken an input partition for idle before it read this offset, and have read
+      records of other partitions that were appended before the instant. None: pauses are not followed.
     - ``unread_since_us``: the read-through time before the earliest loss of records that were not read yet
       (0: the partition was never read through). For an input, it is 0 after its topic was recreated or its log was
       cut back, since the engine may never have read the lost events.
@@ -142,6 +151,8 @@ class Frontier:
     horizon_us: int | None = None
     unread_since_us: int | None = None
     appended_after_us: int | None = None
+    event_after_us: int | None = None
+    pauses: Pauses | None = None
     unprovable_below: int | None = None
     read_through_before_us: int | None = None
     cleanup_policy: str | None = None
@@ -243,8 +254,27 @@ class Frontier:
             # SEMANTICS 3.8: everything up to the read-through time before this batch had been read, so its records are
             # newer.
             appended_after_us=self.read_through_before_us,
+            # SEMANTICS 2.31: to an engine that skips them, other records are none.
+            event_after_us=self.event_after_us if read.newest_event_time_us is None else self.read_through_before_us,
             newest_event_time_us=max(known) if known else None,
         )
+
+    def with_pauses(self, before: Frontier | None, at_us: int, pause_us: int, read_us: int | None) -> Frontier:
+        """Return the frontier with its `pauses` after the lookup at ``at_us``.
+
+        ``before``: the frontier before this batch. ``pause_us``: how long a partition must pause at least to be idle to
+        the engine. ``read_us``: every input was read through this instant before this batch.
+        """
+        begun = self.first_offset if before is None or before.pauses is None else before.next_offset
+        known = {} if before is None else dict(before.pauses or ())
+        # SEMANTICS 2.31: what follows the newest event may have been appended a pause later, up to this lookup.
+        if self.event_after_us is None or at_us - self.event_after_us >= pause_us:
+            known[begun] = at_us + pause_us
+        pauses = sorted((at, until_us) for at, until_us in known.items() if read_us is None or read_us < until_us)
+        while len(pauses) > _PAUSES_KEPT:
+            (offset, _), (_, until_us), *later = pauses
+            pauses = [(offset, until_us), *later]
+        return replace(self, pauses=tuple(pauses))
 
     def idle(self, idle_after_us: int, outages: Outages = ()) -> bool:
         """Return whether the partition had no data for ``idle_after_us`` of its own read-through time and has no unread
@@ -389,6 +419,15 @@ class Clock:
     accepted_records: int = 0
     unheld_inputs_us: int | None = None
     outages: Outages = ()
+
+    def bounded_by_inputs(self) -> Clock:
+        """Return the clock if absence is proven only up to the instant through which every input was read, too."""
+
+        def bounded(proof_us: int | None) -> int | None:
+            return None if proof_us is None or self.inputs_us is None else min(proof_us, self.inputs_us)
+
+        outputs_us, unheld_us = bounded(self.outputs_us), bounded(self.unheld_outputs_us)
+        return replace(self, outputs_us=outputs_us, unheld_outputs_us=unheld_us)
 
     def due_through_us(self, proof_us: int | None, after_us: int) -> int | None:
         """Return the latest instant at least ``after_us`` before ``proof_us``, not counting outages; None for None."""

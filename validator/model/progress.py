@@ -16,6 +16,7 @@ from validator.model.frontier import (
     PartitionSummary,
     RunEnd,
     clock,
+    earliest_read_through_us,
     input_watermark_us,
 )
 
@@ -32,6 +33,8 @@ class TimeRules:
     max_disorder_us: int
     idle_after_us: int
     allowed_lateness_us: int = 0
+    pause_us: int | None = None
+    """How long a partition must pause at least to be idle to the engine. None: pauses are not followed."""
 
     @property
     def slack_us(self) -> int:
@@ -109,9 +112,22 @@ class IngestProgress:
             # SEMANTICS 3.24: answers expired, and may have been those of any event so far, also of a topic that does
             # not exist now.
             frontiers = {partition: _unprovable(frontier) for partition, frontier in frontiers.items()}
+        frontiers = self._with_pauses(frontiers, lookup_us)
         return replace(
             self, batch=batch, lookup_us=lookup_us, frontiers=frontiers, results_expired=False, offset_gaps=()
         )
+
+    def _with_pauses(self, frontiers: dict[PartitionId, Frontier], lookup_us: int) -> dict[PartitionId, Frontier]:
+        """Return ``frontiers`` after the lookup, with the pauses of inputs."""
+        if (pause_us := self.rules.pause_us) is None:
+            return frontiers
+        read_us = earliest_read_through_us(f for f in self.frontiers.values() if f.side == "input" and f.exists)
+        return {
+            partition: frontier.with_pauses(self.frontiers.get(partition), lookup_us, pause_us, read_us)
+            if frontier.side == "input"
+            else frontier
+            for partition, frontier in frontiers.items()
+        }
 
     def with_lookup(self, lookup_us: int, lookups: Mapping[PartitionId, Lookup]) -> IngestProgress:
         """Return the progress after the brokers were looked up at ``lookup_us`` and nothing else changed.
@@ -229,6 +245,9 @@ class IngestProgress:
         retired = tuple((r.at_us, r.horizon_us) for r in self.retirements)
         horizon = FOREVER_US if self.partitions_with_hidden_start else now.horizon_us
         accepted = sum(self.accepted_records.values())
+        if self.rules.pause_us is not None:
+            # SEMANTICS 2.31: what other partitions passed during a pause must be known.
+            now = now.bounded_by_inputs()
         return replace(now, horizon_us=horizon, retired=retired, accepted_records=accepted, outages=self.outages)
 
     @property

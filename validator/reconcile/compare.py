@@ -502,6 +502,8 @@ def _past(reaches: Reaches, ends: Ints, partition: Ints, offset: Ints, named: Se
 def _past_elsewhere(cells: Cells, ends: Ints, items: _Items, named: Sequence[TopicPartition], rules: Rules) -> Bools:
     """Return which contributions are of a partition beside which another one in the scope of lateness has passed the
     end of the window."""
+    if rules.follows_pauses:
+        return _past(cells.lateness.paused, ends, items.partition, items.offset, named)
     furthest = cells.lateness.furthest()
     # SEMANTICS 2.26: the engine may have read any record of the other partition first.
     reached = [

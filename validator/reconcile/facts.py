@@ -64,6 +64,8 @@ FRONTIER_TYPE: Final = pa.struct(
         ("compacted", pa.int64()),
         ("markers", pa.int64()),
         ("unowed", pa.int64()),
+        ("event_after_us", pa.int64()),
+        ("pauses", list_of(pa.struct([("offset", pa.int64()), ("until_us", pa.int64())]))),
         ("watermark_us", pa.int64()),
     ]
 )

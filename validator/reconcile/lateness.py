@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.columns import DECODED, REACH, TOMBSTONE, UNDECODABLE, UNOWED
+from validator.codecs.columns import DECODED, PAUSED, REACH, TOMBSTONE, UNDECODABLE, UNOWED
 from validator.model import arrays
-from validator.model.arrays import ABSENT, Ints, ints, listed, nullable, one_array, run_starts
+from validator.model.arrays import ABSENT, NEVER, Ints, ints, listed, nullable, one_array, run_starts
 from validator.reconcile.facts import Kind, Side
 
 Reaches = dict[tuple[str, int], dict[int, int]]
@@ -36,23 +36,37 @@ _COLUMNS: Final = ("kind", "side", *_GROUPED_BY, "first_offset", "newest_event_t
 @dataclass
 class Lateness:
     """Reaches of input partitions. ``proven``: by events that were read. ``possible``: by records that could not be
-    read or were too far ahead."""
+    read or were too far ahead. ``paused``: by other partitions, while the engine may have taken this one for idle; the
+    offset is the last one before the pause."""
 
     proven: Reaches = field(default_factory=dict)
     possible: Reaches = field(default_factory=dict)
+    paused: Reaches = field(default_factory=dict)
 
     def absorb(self, facts: pa.Table) -> None:
         """Add the reaches of fact rows; rows of another kind or side have none."""
         reaching = _reaching(facts.select(_COLUMNS))
         for row in reaching.group_by(list(_GROUPED_BY)).aggregate([("first_offset", "min")]).to_pylist():
-            reaches = self.possible if row["status"] == UNDECODABLE else self.proven
+            reaches = self._of_status(row["status"])
             of_partition = reaches.setdefault((row["topic"], row["partition"]), {})
             reach_us, offset = row["reach_us"], row["first_offset_min"]
             # SEMANTICS 2.9: the first record that passed the end; all later ones of the partition come after it.
             of_partition[reach_us] = min(offset, of_partition.get(reach_us, offset))
-        for partition, of_partition in self.possible.items():
-            if len(of_partition) > POSSIBLE_MAX:
-                self.possible[partition] = _coarser(of_partition)
+        for partition, of_partition in self.paused.items():
+            # During a pause each window end has the same offset, and only the latest one matters.
+            self.paused[partition] = _needed(of_partition)
+        for reaches in (self.possible, self.paused):
+            for partition, of_partition in reaches.items():
+                if len(of_partition) > POSSIBLE_MAX:
+                    reaches[partition] = _coarser(of_partition)
+
+    def _of_status(self, status: int) -> Reaches:
+        return {UNDECODABLE: self.possible, PAUSED: self.paused}.get(status, self.proven)
+
+    def adds(self, partition: tuple[str, int], reach_us: int, offset: int) -> bool:
+        """Return whether a reach during a pause states more than the known ones of its partition."""
+        known = self.paused.get(partition, {})
+        return all(end_us < reach_us or offset < at for end_us, at in known.items())
 
     def furthest(self) -> dict[tuple[str, int], int]:
         """Return the latest window end that each partition has passed, or may have passed."""
@@ -65,9 +79,19 @@ class Lateness:
 
     def forget(self, until_us: int) -> None:
         """Drop window ends up to ``until_us``, which no remaining cell needs."""
-        for reaches in (self.proven, self.possible):
+        for reaches in (self.proven, self.possible, self.paused):
             for partition, of_partition in reaches.items():
                 reaches[partition] = {end: offset for end, offset in of_partition.items() if end > until_us}
+
+
+def _needed(of_partition: dict[int, int]) -> dict[int, int]:
+    """Leave out each window end that a later one with a smaller or equal offset covers."""
+    found: dict[int, int] = {}
+    least = NEVER
+    for end in sorted(of_partition, reverse=True):
+        if of_partition[end] < least:
+            found[end] = least = of_partition[end]
+    return found
 
 
 def _coarser(of_partition: dict[int, int]) -> dict[int, int]:
@@ -160,11 +184,11 @@ def lateness_rows(facts: pa.Table, until_us: int) -> Iterable[dict[str, Any]]:
     stretches = _stretches(reaching.filter(reaching["has_positions"]))
     folds = [("first_offset", "min"), ("last_offset", "max"), ("batch", "max"), ("lookup_us", "max")]
     for row in reaching.group_by([*_GROUPED_BY, "was_read", "has_positions"]).aggregate(folds).to_pylist():
-        is_undecodable = row["status"] == UNDECODABLE
+        keeps_status = row["status"] in (UNDECODABLE, PAUSED)
         key = (row["topic"], row["partition"], row["reach_us"])
         yield {
             **offset_gap_row(row["topic"], row["partition"], row["first_offset_min"] + 1, row["reach_us"]),
-            "status": UNDECODABLE if is_undecodable else REACH,
+            "status": row["status"] if keeps_status else REACH,
             "stretches": stretches[key] if row["has_positions"] else None,
             "last_offset": row["last_offset_max"],
             "batch": row["batch_max"],

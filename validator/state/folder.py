@@ -18,7 +18,7 @@ from typing import Final, TextIO
 MARK: Final = "streamproof-state.json"
 LOCK: Final = "lock"
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 """The version of everything in a state. Incremented when a table or file changes: no other version is read."""
 
 _LEFT_OVER: Final = re.compile(rf"{re.escape(MARK)}\.\d+\.tmp")

@@ -41,6 +41,7 @@ from validator.stream.commit_rows import (
     log_resets,
     mark_row,
     offset_gap_rows,
+    pause_rows,
     rest_mark,
     skipped_row,
     summaries,
@@ -188,6 +189,10 @@ class BatchRunner:
             gap_rows = offset_gap_rows(progress, self.progress.offset_gaps, self._reach_us(progress), self._retention)
             rows.append(gap_rows)
             self.judging.cells.absorb(gap_rows)
+        if self.rules.follows_pauses:
+            late_rows = pause_rows(progress, None, self.judging.cells.lateness, self._retention)
+            rows.append(late_rows)
+            self.judging.cells.absorb(late_rows)
         self.tables.append(pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=progress.batch)
         for partition, offset in log_resets(before, progress):
             self.positions.reset_log(partition, offset, progress.batch)
@@ -403,6 +408,10 @@ class BatchRunner:
             # These rows count no records, so the summaries in ``summarised`` stay valid.
             gap_rows = offset_gap_rows(progress, offset_gaps, self._reach_us(progress), self._retention)
             facts = gap_rows if facts is None else pa.concat_tables([facts, gap_rows])
+        if self.rules.follows_pauses:
+            late_rows = pause_rows(progress, facts, self.judging.cells.lateness, self._retention)
+            if late_rows.num_rows:
+                facts = late_rows if facts is None else pa.concat_tables([facts, late_rows])
         rows = [frontiers] if facts is None else [facts, frontiers]
         rows += [mark_row(progress, mark, self._retention) for mark in topic_marks(self.progress, progress)]
         if run_end.is_due:

@@ -8,11 +8,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNEXAMINED, UNOWED
+from validator.codecs.columns import DECODED, PAUSED, TOMBSTONE, UNDECODABLE, UNEXAMINED, UNOWED
 from validator.model.frontier import Frontier, PartitionId, PartitionSummary, RunEnd
 from validator.model.progress import IngestProgress, OffsetGap
 from validator.reconcile.facts import Kind, Side
-from validator.reconcile.lateness import offset_gap_row
+from validator.reconcile.lateness import Lateness, offset_gap_row
 from validator.state.positions import log_reset_mark
 from validator.state.tables import Table, rows_of
 
@@ -86,6 +86,31 @@ def offset_gap_rows(
         for it in offset_gaps
     ]
     return rows_of(Table.FACTS, [row | of_batch for row in found])
+
+
+def pause_rows(progress: IngestProgress, facts: pa.Table | None, known: Lateness, retention_us: int) -> pa.Table:
+    """Fact rows of pauses of input partitions: what other partitions have passed by the batch of ``progress``.
+
+    ``facts``: those of the batch. ``known``: the reaches of the facts before.
+    """
+    seen = Lateness()
+    if facts is not None:
+        seen.absorb(facts)
+    reached = known.furthest()
+    for passed, end_us in seen.furthest().items():
+        reached[passed] = max(end_us, reached.get(passed, end_us))
+    found = []
+    for partition, frontier in sorted(progress.frontiers.items()):
+        place = partition.topic, partition.partition
+        of_others = [end_us for other, end_us in reached.items() if other != place]
+        if not frontier.pauses or not of_others:
+            continue
+        # SEMANTICS 2.31: what the others have passed holds for all events after the oldest pause.
+        row = offset_gap_row(*place, frontier.pauses[0][0], max(of_others)) | {"status": PAUSED}
+        if known.adds(place, row["reach_us"], row["first_offset"]):
+            found.append(row | {"batch": progress.batch, "lookup_us": progress.lookup_us})
+    epoch = epoch_of(progress.lookup_us, retention_us)
+    return rows_of(Table.FACTS, [row | {"epoch": epoch} for row in found])
 
 
 def skipped_row(
@@ -206,6 +231,10 @@ def _frontier_value(frontier: Frontier, watermark_us: int | None) -> Mapping[str
         "gone_us": frontier.unread_since_us,
         "appended_after_us": frontier.appended_after_us,
         "unprovable_below": frontier.unprovable_below,
+        "event_after_us": frontier.event_after_us,
+        "pauses": None
+        if frontier.pauses is None
+        else [{"offset": offset, "until_us": until_us} for offset, until_us in frontier.pauses],
         "read_through_before_us": frontier.read_through_before_us,
         "cleanup_policy": frontier.cleanup_policy,
         "compacted_below": frontier.compacted_below,
@@ -221,6 +250,8 @@ def frontier_from(row: Mapping[str, object]) -> tuple[PartitionId, Frontier]:
     assert isinstance(value, dict)
     kept = {name: value[name] for name in value if name != "watermark_us"}
     kept["unread_since_us"] = kept.pop("gone_us")
+    if (pauses := kept["pauses"]) is not None:
+        kept["pauses"] = tuple((one["offset"], one["until_us"]) for one in pauses)
     topic, number = str(row["topic"]), int(str(row["partition"]))
     return PartitionId(topic, number), Frontier(side=str(row["side"]), topic=topic, partition=number, **kept)
 

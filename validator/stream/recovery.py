@@ -140,8 +140,14 @@ def take_over(tables: StateTables) -> None:
 
 def time_rules_of(config: Config) -> TimeRules:
     """Return the times of a configuration that frontiers need."""
-    timing = config.timing
-    return TimeRules(timing.max_disorder_us, timing.idle_after_us, timing.allowed_lateness_us)
+    timing, oracle = config.timing, config.oracle
+    follows = timing.lateness_scope == "idle" and timing.late_policy == "drop" and not oracle.asks_lateness
+    return TimeRules(
+        timing.max_disorder_us,
+        timing.idle_after_us,
+        timing.allowed_lateness_us,
+        pause_us=timing.idle_after_us // 2 if follows else None,
+    )
 
 
 def recover(tables: StateTables, rules: TimeRules, oracle: Oracle, saved: SavedCells | None = None) -> Recovered:

@@ -389,10 +389,14 @@ def _moved_elsewhere(config: Config, sums: CellTotals) -> Iterator[str]:
     """Sentences on what records of other partitions may explain (SEMANTICS 2.26)."""
     scope = config.timing.lateness_scope
     declared = (
-        "set timing.lateness_scope: partition if they do not move it, and topic, task or global if they do"
+        "set timing.lateness_scope: partition if they do not move it, idle if they do during a pause of its partition, "
+        "and topic, task or global if they do at any time"
         if scope is None
         else f"timing.lateness_scope is {scope}, and the order in which an engine reads partitions is not known"
     )
+    if scope == "idle" and not config.oracle.asks_lateness:
+        half = format_duration(config.timing.idle_after_us // 2)
+        declared = f"timing.lateness_scope is idle, and their partitions may have had no events for {half} before"
     if sums.elsewhere:
         them = "it" if sums.elsewhere == 1 else "them"
         yield (

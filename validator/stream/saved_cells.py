@@ -28,7 +28,7 @@ from validator.model.progress import IngestProgress, TimeRules
 from validator.publish.atomic import replacing
 from validator.reconcile.cells import Cells
 from validator.reconcile.judge import Rules
-from validator.reconcile.lateness import Reaches
+from validator.reconcile.lateness import Lateness, Reaches
 from validator.state.positions import Positions
 from validator.stream.retention import Retired
 from validator.stream.unexamined import Found, Unexamined
@@ -144,7 +144,7 @@ class Saver:
             "positions": positions.to_json(progress.batch),
             "rereads": self.rereads,
             "unexamined": [[partition.topic, partition.partition, *found] for partition, found in unexamined.items()],
-            "lateness": [_plain_reaches(cells.lateness.proven), _plain_reaches(cells.lateness.possible)],
+            "lateness": [_plain_reaches(reaches) for reaches in vars(cells.lateness).values()],
             "newest_topics": cells.newest.topics if cells.newest is not None else [],
         }
         with replacing(self.state / FILE) as file:
@@ -188,7 +188,7 @@ def _saved(body: memoryview, rules: Rules, time_rules: TimeRules) -> SavedCells 
         return None
     sample = FitSample.of(rules.oracle)
     sample.add_json(plain["sampled_ids"])
-    cells.lateness.proven, cells.lateness.possible = map(_reaches, plain["lateness"])
+    cells.lateness = Lateness(*map(_reaches, plain["lateness"]))
     if cells.newest is not None:
         cells.newest.topics = plain["newest_topics"]
     return SavedCells(
