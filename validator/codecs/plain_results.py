@@ -130,7 +130,7 @@ class PlainResults:
             places = [place for name, place in decoder.places.items() if name != unused] + decoder.key_places
             lists = []
         readers = Readers(decoder.reader, decoder.key_reader)
-        for one in read_image(batch, envelope, image, places, lists, decoder.most.value_bytes, None, readers):
+        for one in read_image(batch, envelope, image, places, lists, decoder.most.value_bytes, (), readers):
             results = self._results(one.part, one.known, withdraws=image.is_before)
             if len(results.rows):
                 yield results

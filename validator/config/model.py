@@ -428,9 +428,11 @@ class Config(Frozen):
 
     def _ids_fit(self) -> None:
         width = len(self.inputs[0].fields.id or ())
-        roles: tuple[tuple[str, tuple[Input | Output | Late, ...]], ...]
-        roles = (("inputs", self.inputs), ("outputs", self.outputs), ("late", self.late), ("rejected", self.rejected))
-        for place, item in ((f"{role}[{i}]", item) for role, items in roles for i, item in enumerate(items)):
+        entries: list[tuple[str, Input | Output | Late]] = [(f"inputs[{i}]", one) for i, one in enumerate(self.inputs)]
+        entries += [(f"outputs[{i}]", one) for i, one in enumerate(self.outputs)]
+        entries += [(f"late[{i}]", one) for i, one in enumerate(self.late)]
+        entries += [(f"rejected[{i}]", one) for i, one in enumerate(self.rejected)]
+        for place, item in entries:
             if width and item.fields.id is not None and len(item.fields.id) != width:
                 problem = f"it has {plural(len(item.fields.id), 'field')} and the id of inputs[0] has {width}"
                 raise broken_rule_at(f"{place}.fields.id", problem, "give every id the same number of fields")
