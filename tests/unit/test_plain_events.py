@@ -18,7 +18,7 @@ from validator.codecs.times import Rounding, instant_of_text
 SECOND_US = 1_000_000
 PLAIN = PlainEvents(
     key_bytes=16_384,
-    id=("id",),
+    id=(("id",),),
     key=(("page",),),
     event_time=("at",),
     factor=SECOND_US,

@@ -19,7 +19,6 @@ from dataclasses import field as dataclass_field
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from validator.codecs.conditions import Comparison, Condition
 from validator.codecs.time_patterns import instant_of_pattern
 from validator.codecs.times import (
     FARTHEST_US,
@@ -28,11 +27,11 @@ from validator.codecs.times import (
     instant_of_decimal,
     instant_of_integer,
     instant_of_text,
-    is_zero,
 )
+from validator.model.conditions import Comparison, Condition
 from validator.model.envelopes import ENVELOPE, ENVELOPES, EVENTS, OTHER, ROW, WITHDRAWING, placed
 from validator.model.field_values import TypedTime, Windowed
-from validator.model.json_text import LONGEST_NUMBER, Json, Number, Repeating, parsed
+from validator.model.json_text import LONGEST_NUMBER, Json, Number, Repeating, is_zero, parsed, plain_number
 from validator.model.json_text import Unreadable as _Refused
 from validator.model.schemas import NO_SCHEMAS, Schemas
 from validator.model.stated_values import NO_VALUES, Values
@@ -185,22 +184,6 @@ def _kind(value: Json) -> str:
     return "is an array" if isinstance(value, list) else "is a text"
 
 
-def _plain_number(text: str) -> str:
-    """Return a number without an exponent, a sign of zero, or redundant zeros: 1, 1.0 and 1e0 are the same."""
-    if is_zero(text):
-        return "0"
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        raise _Refused(f"is a number of more than {LONGEST_NUMBER:,} digits") from None
-    _, digits, exponent = number.as_tuple()
-    assert isinstance(exponent, int), "infinity and NaN are not JSON numbers"
-    if max(len(digits) + exponent, -exponent) > LONGEST_NUMBER:
-        raise _Refused(f"is a number of more than {LONGEST_NUMBER:,} digits")
-    plain = format(number, "f")
-    return plain.rstrip("0").rstrip(".") if "." in plain else plain
-
-
 def _scalar(value: Json) -> str:
     """Return a scalar as text; binary values as Base64, as JSON writers do. Raises `_Refused` for others."""
     if type(value) is str:
@@ -214,11 +197,11 @@ def _scalar(value: Json) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, Number):
-        return _plain_number(value)
+        return plain_number(value)
     if isinstance(value, Decimal):
-        return _plain_number(str(value))
+        return plain_number(str(value))
     if isinstance(value, float):
-        return _plain_number(_digits(value))
+        return plain_number(_digits(value))
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     raise _Refused(_kind(value))
@@ -265,7 +248,7 @@ def _count(value: Json) -> int:
     text = _scalar(value)
     if isinstance(value, (bool, bytes)) or not (len(text) <= LONGEST_NUMBER and _NUMBER.fullmatch(text)):
         raise _Refused(f"{_kind(value)}, not a number of events")
-    text = _plain_number(text)
+    text = plain_number(text)
     if not text.isdigit() or int(text) > LARGEST_COUNT:
         raise _Refused("is not a number of events")
     return int(text)
@@ -1025,7 +1008,7 @@ def _holds(one: Comparison, at: _Field, record: Record, root: Json) -> bool:
             raise _Refused(_kind(value))
         if type(value) is str and not (len(value) <= LONGEST_NUMBER and _NUMBER.fullmatch(value)):
             raise _Refused("is a text that is not a number")
-        text = _plain_number(text)
+        text = plain_number(text)
     return one.holds(text)
 
 

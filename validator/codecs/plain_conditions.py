@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from validator.codecs.conditions import Comparison, Condition
 from validator.codecs.plain_fields import Read, integers
 from validator.codecs.plain_json import Bools, Path
+from validator.model.conditions import Comparison, Condition
 
 
 @dataclass(frozen=True)

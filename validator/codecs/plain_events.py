@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.conditions import Condition
 from validator.codecs.fingerprints import Ints
 from validator.codecs.one_record import NO_ID
 from validator.codecs.plain_changes import Changes, Decoded, by_image, read_image
@@ -40,6 +39,7 @@ from validator.codecs.plain_fields import (
 )
 from validator.codecs.plain_json import Bools, Path
 from validator.codecs.times import Rounding
+from validator.model.conditions import Condition
 from validator.model.envelopes import Envelope, Image
 from validator.model.id_spaces import IdSpace
 from validator.model.json_text import JsonReader

@@ -9,6 +9,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final, Literal
 
+from validator.model.json_text import is_zero
+
 Rounding = Literal["down", "up"]
 """How a finer time is rounded to microseconds. Windows that contain their end need `up`, so that a time after a
 boundary does not move onto it. Windows that contain their start need `down`."""
@@ -185,12 +187,6 @@ def instant_of_integer(number: int, unit: str, rounding: Rounding = "down") -> i
 
 def _divided(number: int, divisor: int, rounding: Rounding) -> int:
     return -(-number // divisor) if rounding == "up" else number // divisor
-
-
-def is_zero(text: str) -> bool:
-    """Return whether the text of a JSON number is that of zero, whatever its exponent."""
-    mantissa, _, _ = text.lower().partition("e")
-    return not mantissa.strip("-0.")
 
 
 def instant_of_decimal(text: str, unit: str, rounding: Rounding = "down") -> int | None:

@@ -460,11 +460,10 @@ class Config(Frozen):
 
     def _ids_fit(self) -> None:
         width = len(self.inputs[0].fields.id or ())
-        entries: list[tuple[str, Input | Output | Late]] = [
-            (f"{role}[{i}]", item)
-            for role in ("inputs", "outputs", "late", "rejected")
-            for i, item in enumerate(getattr(self, role))
-        ]
+        entries: list[tuple[str, Input | Output | Late]] = [(f"inputs[{i}]", one) for i, one in enumerate(self.inputs)]
+        entries += [(f"outputs[{i}]", one) for i, one in enumerate(self.outputs)]
+        entries += [(f"late[{i}]", one) for i, one in enumerate(self.late)]
+        entries += [(f"rejected[{i}]", one) for i, one in enumerate(self.rejected)]
         for place, item in entries:
             if width and item.fields.id is not None and len(item.fields.id) != width:
                 problem = f"it has {plural(len(item.fields.id), 'field')} and the id of inputs[0] has {width}"

@@ -216,7 +216,7 @@ def _parts(
             yield from _parts(definitions[parameters], definitions, heading, above)
         name, listed = _part_of(rendered, definitions)
         # The head of the page describes the two models that are written as a path. A condition has conditions.
-        if name is None or name in ("FieldPath", "IdsPath", "ValuePath", *above) or name in _format_models():
+        if name is None or name in {"FieldPath", "IdsPath", "ValuePath"} | above | _format_models():
             continue
         below = f"{place}.{key}" if place else key
         heading = f"{below}[]" if listed else below

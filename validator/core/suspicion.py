@@ -172,8 +172,8 @@ def without_results(progress: IngestProgress, topics: Iterable[str]) -> list[str
 
 
 def _are_ignored(frontiers: Iterable[Frontier]) -> bool:
-    records, ignored = (sum(counts) for counts in zip(*((it.records, it.tombstones) for it in frontiers), strict=True))
-    return bool(0 < records == ignored)
+    found = list(frontiers)
+    return 0 < sum(it.records for it in found) == sum(it.tombstones for it in found)
 
 
 def values_in_doubt(sums: CellTotals) -> bool:

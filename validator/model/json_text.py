@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NoReturn
 
 DEEPEST: Final = 500
@@ -162,3 +163,26 @@ class PrefixedJsonReader(JsonReader):
         if wire_prefix(raw) is None:
             raise Unreadable("does not begin with Confluent's wire prefix (a zero byte and the id of a schema)")
         return parsed(raw[WIRE_PREFIX_BYTES:])
+
+
+def is_zero(text: str) -> bool:
+    """Return whether the text of a JSON number is that of zero, whatever its exponent."""
+    mantissa, _, _ = text.lower().partition("e")
+    return not mantissa.strip("-0.")
+
+
+def plain_number(text: str) -> str:
+    """Return a number without an exponent, a sign of zero, or redundant zeros: 1, 1.0 and 1e0 are the same. Raises
+    `Unreadable`."""
+    if is_zero(text):
+        return "0"
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise Unreadable(f"is a number of more than {LONGEST_NUMBER:,} digits") from None
+    _, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int), "infinity and NaN are not JSON numbers"
+    if max(len(digits) + exponent, -exponent) > LONGEST_NUMBER:
+        raise Unreadable(f"is a number of more than {LONGEST_NUMBER:,} digits")
+    plain = format(number, "f")
+    return plain.rstrip("0").rstrip(".") if "." in plain else plain

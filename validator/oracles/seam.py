@@ -24,8 +24,8 @@ from validator.settings.errors import broken_rule_at
 from validator.settings.fields import Frozen
 
 if TYPE_CHECKING:
-    from validator.codecs.conditions import Condition
     from validator.model.arrays import Bools, Ints
+    from validator.model.conditions import Condition
     from validator.model.id_spaces import IdSpace
     from validator.oracles.ids import Flags, IdCounts, IdVerdicts
     from validator.settings.topics import Input, Late, Output

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, field_validator, model_validator
 
-from validator.codecs.conditions import Combined, Comparison, Condition, Others
+from validator.model.conditions import Combined, Comparison, Condition, Others
+from validator.model.json_text import plain_number
 from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.fields import Frozen, check_path
 
@@ -31,10 +32,14 @@ def _text(item: Any) -> str:
     if not isinstance(item, (str, int, float)):
         shown = "an empty value" if item is None else f"a {type(item).__name__}"
         raise broken_rule(f"{shown} is not a scalar", "write texts, numbers, true or false")
-    from validator.codecs.one_record import canonical
-
+    if isinstance(item, bool):
+        return "true" if item else "false"
+    if isinstance(item, float) and not math.isfinite(item):
+        raise broken_rule(f"{item!r} is not finite", "write a text or a number that JSON allows")
     try:
-        return canonical(item)
+        if isinstance(item, str):
+            item.encode()
+        return plain_number(repr(item)) if isinstance(item, float) else str(item)
     except ValueError as error:
         raise broken_rule(f"{item!r} {error}", "write a text or a number that JSON allows") from None
 

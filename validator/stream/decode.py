@@ -8,11 +8,11 @@ from typing import Final
 
 from validator.codecs import times
 from validator.codecs.batches import EventBatches, ResultBatches
-from validator.codecs.conditions import Condition
 from validator.codecs.one_record import RecordDecoder
 from validator.codecs.plain_events import PlainEvents
 from validator.codecs.plain_fields import Readers
 from validator.config.model import Input, Late, Limits, Output
+from validator.model.conditions import Condition
 from validator.model.envelopes import ENVELOPES, EVENTS, EnvelopeKind, Path, placed
 from validator.model.id_spaces import IdSpace
 from validator.model.schemas import NO_SCHEMAS, Schemas
