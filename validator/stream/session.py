@@ -50,13 +50,13 @@ TUNED: Final[dict[str, str]] = {
     "spark.hadoop.fs.permissions.umask-mode": "077",
     # Spark's Kafka client waits a minute for unresponsive brokers, but a sidecar must end within 30 s.
     "spark.sql.streaming.stopTimeout": "4s",
+    # PySpark's daemon, also that of an executor, forks a worker for each connection before it checks a secret. Other
+    # users can connect to a port of the host, but not to a socket of this user.
+    "spark.python.unix.domain.socket.enabled": "true",
 }
 """Settings for one small machine. `spark.options` of the configuration may change them."""
 
 GUARDED: Final[dict[str, str]] = {
-    # PySpark's daemon forks a worker for each connection before it checks a secret. Other users can connect to a port
-    # of this host, but not to a socket in a folder of this user.
-    "spark.python.unix.domain.socket.enabled": "true",
     # With a local master Spark generates its own secret.
     "spark.authenticate": "true",
     "spark.network.crypto.enabled": "true",
@@ -128,10 +128,11 @@ def start(
     local = master.startswith("local")
     settings = {**TUNED, **(GUARDED if local else {}), **options}
     folder = folder or scratch.of_this_process()
-    settings.setdefault("spark.python.unix.domain.socket.dir", str(scratch.for_sockets(folder)))
     if not scratch.chooses_elsewhere(options):
         settings["spark.local.dir"] = str(folder)
     if local:
+        # Executors do not have this folder: with a cluster, sockets are in the temporary folder of each host.
+        settings.setdefault("spark.python.unix.domain.socket.dir", str(scratch.for_sockets(folder)))
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
         settings.setdefault("spark.driver.host", "127.0.0.1")
         settings.setdefault("spark.python.daemon.module", python_daemon.__name__)
