@@ -50,7 +50,7 @@ AUCTION: Final = Stream(
 
 
 def bid_by(key: str) -> Stream:
-    """The bids, whose key is the ``auction`` or the ``bidder``."""
+    """The bids, whose key is the ``auction``, the ``bidder``, or the ``site``, which all bids share."""
     return Stream("bid", {"id": "id", "key": key, "event_time": "dateTime"}, time_unit="ms", late="lateBids")
 
 
@@ -173,14 +173,15 @@ class AuctionWire(NumberedWire):
 
 
 class BidWire(NumberedWire):
-    """Beam's bid with an id. Its key is its auction or its bidder."""
+    """Beam's bid with an id. Its key is its auction, its bidder, or the only site, which is then one of its fields."""
 
     def __init__(self, model: Model, key: str) -> None:
         self._model = model
-        self._is_by_auction = key == "auction"
+        self._is_by_auction = key != "bidder"
+        self._form = _BID_WITH_SITE if key == "site" else _BID
 
     def keys_of(self, numbers: Numbers) -> Numbers:
-        """The auctions or the bidders."""
+        """The auctions or the bidders. Those of a site are spread by auction."""
         return self._auctions(numbers) if self._is_by_auction else self._bidders(numbers)
 
     def render(self, numbers: list[int], keys: list[int], times_ms: list[int], created_ms: int) -> list[bytes]:
@@ -191,7 +192,8 @@ class BidWire(NumberedWire):
         auctions, bidders = (keys, others) if self._is_by_auction else (others, keys)
         prices = self._model.price("price", ids).tolist()
         return [
-            _filled(_BID % row, BID_BYTES) for row in zip(numbers, auctions, bidders, prices, times_ms, strict=True)
+            _filled(self._form % row, BID_BYTES)
+            for row in zip(numbers, auctions, bidders, prices, times_ms, strict=True)
         ]
 
     def number_in(self, value: bytes) -> int:
@@ -228,6 +230,7 @@ _AUCTION: Final = (
     b'"expires":%d,"seller":%d,"category":%d,"extra":"'
 )
 _BID: Final = b'{"id":%d,"auction":%d,"bidder":%d,"price":%d,"dateTime":%d,"extra":"'
+_BID_WITH_SITE: Final = _BID.replace(b'"extra"', b'"site":"auctions","extra"')
 _PERSONS_TEXTS: Final = [
     tuple(
         text.encode()

@@ -7,8 +7,7 @@ many records as the seed has. One word of a text is a field of its own, because 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -129,6 +128,8 @@ class OnRecords(Workload):
         """The lines."""
         return NumbersWire(load.plan.seed) if stream is NUMBERS else TextWire(load.plan.seed, stream.fields["key"])
 
-    def mapped(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """All other fields."""
-        return {name: value for name, value in event.items() if name not in self.streams[0].fields.values()}
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """All other fields, or those of the aggregates."""
+        fields = self.streams[0].fields.values()
+        return super().kept or tuple(name for name in self.streams[0].columns if name not in fields)

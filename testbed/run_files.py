@@ -82,12 +82,18 @@ class SidecarFile:
         drops_late = entry is not None and entry.drops_late
         workload, topics = self.topics.workload, self.topics
         streams = list(zip(workload.streams, topics.inputs, topics.late, strict=True))
+        has_ids = not workload.aggregates
+        sets_aside = not drops_late and not any(stream.has_words for stream in workload.streams)
         # With one stream, late events need not name their input.
         late = [
             {
                 "topic": to,
                 **({"input": topic} if len(streams) > 1 else {}),
-                "fields": dict(stream.late_fields or stream.fields),
+                "fields": {
+                    name: path
+                    for name, path in (stream.late_fields or stream.fields).items()
+                    if name != "id" or has_ids
+                },
             }
             for stream, topic, to in streams
         ]
@@ -98,9 +104,9 @@ class SidecarFile:
                 "pipeline": self.pipeline,
                 "guarantee": self.guarantee,
                 "kafka": {"bootstrap_servers": bootstrap_servers},
-                "inputs": [stream.input(topic) for stream, topic, _ in streams],
+                "inputs": [stream.input(topic, has_ids=has_ids) for stream, topic, _ in streams],
                 "outputs": [{"topic": topics.output, **workload.output(topics.inputs)}],
-                **({} if drops_late else {"late": late}),
+                **({"late": late} if sets_aside else {}),
                 "faults": {"topic": self.topics.faults},
                 **({"engine": {"effective": f"./{self.effective}"}} if self.effective else {}),
                 "oracle": workload.oracle(topics.inputs, self.window_ms),

@@ -14,7 +14,7 @@ class Tumbling(Workload):
     def oracle(self, inputs: Sequence[str], window_ms: int) -> dict[str, Any]:
         """See `Workload`."""
         del inputs
-        return {"kind": "tumbling_window", "size": f"{window_ms}ms"}
+        return {"kind": "tumbling_window", "size": f"{window_ms}ms", **_values(self)}
 
 
 class Sliding(Workload):
@@ -67,19 +67,31 @@ class PerEvent(Workload):
 
 
 class Running(Workload):
-    """Results per key without windows, which list the new ids."""
+    """Results per key without windows, which list the new ids, or have the aggregates of all events so far."""
+
+    @property
+    def emission(self) -> str:
+        """How several results of a key are read."""
+        return "cumulative" if self.aggregates else "incremental"
 
     def operator(self, window_ms: int) -> dict[str, Any]:
         """See `Workload`."""
         del window_ms
-        return {"operator": "running_aggregate", "emission": "incremental"}
+        return {"operator": "running_aggregate", "emission": self.emission}
 
     def oracle(self, inputs: Sequence[str], window_ms: int) -> dict[str, Any]:
         """See `Workload`."""
         del inputs, window_ms
-        return {"kind": "running_aggregate"}
+        return {"kind": "running_aggregate", **_values(self)}
 
     def output(self, inputs: Sequence[str]) -> dict[str, Any]:
         """See `Workload`."""
-        del inputs
-        return {"emission": "incremental", "fields": {"key": self.key, "ids": self.id_lists[0]}}
+        of_values = super().output(inputs)
+        if self.aggregates:
+            of_values["fields"].pop("window_start")
+            return {"emission": self.emission, **of_values}
+        return {"emission": self.emission, "fields": {"key": self.key, "ids": self.id_lists[0]}}
+
+
+def _values(of: Workload) -> dict[str, Any]:
+    return {"values": dict(of.aggregates)} if of.aggregates else {}

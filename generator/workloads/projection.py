@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from generator.streambench import OnRecords
 from generator.workloads.operations import PerEvent
@@ -15,6 +14,7 @@ class Projection(PerEvent, OnRecords):
     kind: ClassVar[str] = "projection"
     judged_as: ClassVar[str] = "map"
 
-    def mapped(self, event: Mapping[str, Any]) -> dict[str, Any]:
+    @property
+    def kept(self) -> tuple[str, ...]:
         """The word."""
-        return {"word": event["word"]}
+        return ("word",)

@@ -6,7 +6,7 @@ decides the same for pipeline and oracle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from generator.sections import Share
@@ -28,9 +28,10 @@ class Sample(PerEvent, OnRecords):
         """A filter."""
         return {**super().operator(window_ms), "where": {"field": "draw", "below": round(self.share * DRAWS)}}
 
-    def mapped(self, event: Mapping[str, Any]) -> dict[str, Any]:
+    @property
+    def kept(self) -> tuple[str, ...]:
         """The draw."""
-        return {"draw": event["draw"]}
+        return ("draw",)
 
     def oracle(self, inputs: Sequence[str], window_ms: int) -> dict[str, Any]:
         """The same filter."""

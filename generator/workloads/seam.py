@@ -9,9 +9,11 @@ Settings of engines and of the sidecar are plain mappings, because this package 
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Literal, Protocol
 
 import numpy as np
@@ -41,17 +43,32 @@ class Stream:
     """Unit of a number in `event_time`; None: it is ISO 8601 text."""
     columns: tuple[str, ...] = ()
     """If values are lines of texts that tabs separate: their names. Empty: values are JSON."""
+    layout: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """If values are raw bytes: field -> its place, as in the sidecar's format `raw`."""
+    has_words: bool = False
+    """Whether the key is a text of which each word is a key. Such events cannot be set aside."""
     late: str = "lateOutput"
     """Name of the topic for late events."""
     late_fields: Mapping[str, str] = field(default_factory=dict)
     """The fields of late events; empty: those of the events. Late events are JSON."""
 
-    def input(self, topic: str) -> dict[str, Any]:
-        """The sidecar's section for the topic."""
-        lines = {"format": {"kind": "csv", "columns": list(self.columns), "delimiter": "\t"}} if self.columns else {}
+    def input(self, topic: str, *, has_ids: bool = True) -> dict[str, Any]:
+        """The sidecar's section for the topic. Beside results without ids it has none, either."""
         at = self.fields["event_time"]
         event_time = at if self.time_unit is None else {"path": at, "unit": self.time_unit}
-        return {"topic": topic, **lines, "fields": {**self.fields, "event_time": event_time}}
+        words = {"explode": {"at": "whitespace"}} if self.has_words else {}
+        fields: dict[str, Any] = {**self.fields, "event_time": event_time}
+        if not has_ids:
+            fields.pop("id")
+        return {"topic": topic, **self._format, **words, "fields": fields}
+
+    @property
+    def _format(self) -> dict[str, Any]:
+        if self.layout:
+            return {"format": {"kind": "raw", "fields": {name: dict(place) for name, place in self.layout.items()}}}
+        if self.columns:
+            return {"format": {"kind": "csv", "columns": list(self.columns), "delimiter": "\t"}}
+        return {}
 
 
 @dataclass(frozen=True)
@@ -188,8 +205,13 @@ class Workload(Section, ABC):
     """Share of the rate that the stream with the fewest events has in demos and campaigns."""
     has_text_ids: ClassVar[bool] = False
     """Whether its ids may be texts."""
+    factors: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Of `kept`: field -> the decimal number by which a result multiplies it."""
+    aggregates: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """What results state in place of ids: name -> aggregate, as in the sidecar's `oracle.values`."""
     job: ClassVar[Job | None] = None
-    """The job of real engines that computes it; None: only the reference engine does."""
+    """The job of real engines for PGVal's clicks that computes it; None: none does. A generic job finds in the
+    methods below what it computes."""
 
     @property
     def key(self) -> str:
@@ -224,18 +246,32 @@ class Workload(Section, ABC):
         del window_ms
         return {}
 
-    def mapped(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """What the result of one event has beside its id, key and time, if each event has a result of its own."""
-        del event
-        return {}
+    def routed(self, value: bytes) -> Sequence[str] | None:
+        """The keys of an event that may have several, computed from its bytes; None: its key is a field."""
+        del value
+        return None
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The fields of an event that the engine keeps for its result, beside id, key and time."""
+        paths = (what.rstrip(")").partition("(")[2] for what in self.aggregates.values())
+        return tuple(dict.fromkeys(path for path in paths if path))
+
+    def stated(self, members: dict[str, Any]) -> bytes:
+        """The bytes of a result with aggregates: its key, its window and what it states."""
+        return json.dumps(members, separators=(",", ":")).encode()
 
     @abstractmethod
     def oracle(self, inputs: Sequence[str], window_ms: int) -> dict[str, Any]:
         """The sidecar's section `oracle` for the operator."""
 
     def output(self, inputs: Sequence[str]) -> dict[str, Any]:
-        """The sidecar's settings of the output topic: evidence, emission and fields. Default: windows with ids."""
+        """The sidecar's settings of the output topic: evidence, emission and fields. Default: windows with ids, or
+        with `aggregates`."""
+        window = {"key": self.key, "window_start": "windowStart"}
+        if self.aggregates:
+            return {"evidence": "values", "fields": {**window, "values": {name: name for name in self.aggregates}}}
         ids: list[Any] = list(self.id_lists)
         if len(inputs) > 1:
             ids = [{"path": path, "input": topic} for path, topic in zip(self.id_lists, inputs, strict=True)]
-        return {"fields": {"key": self.key, "window_start": "windowStart", "ids": ids}}
+        return {"fields": {**window, "ids": ids}}

@@ -20,7 +20,7 @@ from testbed.engines.distinct import DistinctCore
 from testbed.engines.join import JoinCore, is_right
 from testbed.engines.mutations import EmittedResult
 from testbed.engines.passthrough import PassthroughCore
-from testbed.engines.running import CumulativeCore, RunningCore
+from testbed.engines.running import ChangedCore, CumulativeCore, RunningCore
 from testbed.engines.sessions import SessionCore
 from testbed.engines.settings import EngineSettings
 from testbed.engines.sinks import Output, RetryFromCommitted, from_offset, open_sink, produce, producer_options
@@ -60,6 +60,8 @@ def core_of(settings: EngineSettings) -> Core:
     if settings.operator == "passthrough":
         return PassthroughCore(*bounds)
     if settings.operator == "running_aggregate":
+        if settings.workload.aggregates:
+            return ChangedCore(*bounds)
         return (CumulativeCore if settings.emission == "cumulative" else RunningCore)(*bounds)
     if settings.operator == "distinct":
         return DistinctCore(settings.window_ms, *bounds)
@@ -163,13 +165,13 @@ class Job:
             decoder = self._decoders.get(partition)
             if decoder is None:
                 continue
-            record = decoder.decode(offset or 0, message.value())
-            if record is None:
+            found = decoder.records(offset or 0, message.value())
+            if found is None:
                 self._reject(message)
-            elif isinstance(record, wire.FilteredOut):
-                ends_of_left_out[partition] = record.offset + 1
+            elif isinstance(found, wire.FilteredOut):
+                ends_of_left_out[partition] = found.offset + 1
             else:
-                by_partition.setdefault(partition, []).append(record)
+                by_partition.setdefault(partition, []).extend(found)
         for partition, records in by_partition.items():
             self._at_end_since.pop(partition, None)
             self._core.process(partition, records)
@@ -224,9 +226,20 @@ class Job:
                 heapq.heappush(self._delayed, (due, next(self._serial), self._results(planned.result)))
             else:
                 self._accept(self._results(planned.result))
-        if not self._core.recovering:
-            for decoder in self._decoders.values():
+        self._forget_fields(answers)
+
+    def _forget_fields(self, answers: Iterable[Result | LateEvent]) -> None:
+        """Drop the fields of events whose only results were planned."""
+        aggregates, operator = self._settings.workload.aggregates, self._settings.operator
+        if self._core.recovering or (aggregates and operator != "tumbling"):
+            return
+        for decoder in self._decoders.values():
+            if not aggregates:
                 decoder.more.clear()
+                continue
+            for answer in answers:
+                for event_id in answer.ids if isinstance(answer, Result) else (answer.id,):
+                    decoder.more.pop(event_id, None)
 
     def _release_delayed(self, now: float) -> None:
         while self._delayed and self._delayed[0][0] <= now:
@@ -262,6 +275,10 @@ class Job:
                 for event_id, time_ms in zip(result.ids, result.times_ms, strict=True)
             ]
         key = wire.key_bytes(result.key)
+        if of.aggregates:
+            fields = ChainMap(*(decoder.more for decoder in self._decoders.values()))
+            rows = [fields.get(event_id, {}) for event_id in result.ids]
+            return [Output(settings.output, key, wire.values_bytes(result, rows, of))]
         if settings.operator == "running_aggregate":
             whole = Output(settings.output, key, wire.running_bytes(result, of))
             return [self._withdrawal(result), whole] if settings.emission == "cumulative" else [whole]
@@ -338,9 +355,9 @@ class Job:
         settings = self._settings
         streams = settings.workload.streams
         if settings.join is not None and topic != settings.inputs[0]:
-            return wire.Decoder(streams[-1], settings.right_prefix)
-        mapped = settings.workload.mapped if settings.operator == "passthrough" else None
-        return wire.Decoder(streams[0], None, settings.where, mapped)
+            return wire.Decoder(streams[-1], settings.right_prefix, settings.where_right)
+        needs_fields = settings.operator == "passthrough" or settings.workload.aggregates
+        return wire.Decoder(streams[0], None, settings.where, settings.workload if needs_fields else None)
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._restart_from_committed(partitions)

@@ -2,7 +2,8 @@
 
 `RunningCore` keeps only the ids that are new since its last results. Results have only those ids, and add up. With
 `CumulativeCore`, each output is the whole table: one result per key with all ids so far, as in Spark's output mode
-``complete``. The newest result of a key replaces the earlier ones. No event is late for either.
+``complete``. The newest result of a key replaces the earlier ones. With
+`ChangedCore`, only keys with new ids have a new result. No event is late for any of them.
 
 Recovery. The state of `CumulativeCore` is every event, so ``rebuild_from`` is the offset of the partition's first
 event. All events below ``next_offset`` are restored, and they are the whole table.
@@ -11,6 +12,7 @@ event. All events below ``next_offset`` are restored, and they are the whole tab
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from testbed.engines.core import (
@@ -47,7 +49,7 @@ class RunningCore(Core):
         self._has_changed = False
         merged: dict[Key, _Rows] = {}
         for rows in self._rows.values():
-            for key, some in rows.items():
+            for key, some in self._due(rows):
                 whole = merged.setdefault(key, _Rows())
                 whole.ids.extend(some.ids)
                 whole.times_ms.extend(some.times_ms)
@@ -65,6 +67,10 @@ class RunningCore(Core):
         """As in `Core`."""
         super().reset()
         self._has_changed = False
+
+    def _due(self, rows: dict[Key, _Rows]) -> Iterable[tuple[Key, _Rows]]:
+        """The keys of a partition that have results now."""
+        return rows.items()
 
     def _emitted(self) -> None:
         """Called after results are produced: drops the ids, which are not produced again."""
@@ -131,3 +137,32 @@ class CumulativeCore(RunningCore):
     def _forget(self, state: Partition) -> None:
         super()._forget(state)
         self._first_offsets.pop(state.id, None)
+
+
+class ChangedCore(CumulativeCore):
+    """Per key with new ids, all ids so far."""
+
+    def __init__(self, max_disorder_ms: int = 0, allowed_lateness_ms: int = 0) -> None:
+        super().__init__(max_disorder_ms, allowed_lateness_ms)
+        self._changed: set[Key] = set()
+
+    def reset(self) -> None:
+        """As in `Core`."""
+        super().reset()
+        self._changed.clear()
+
+    def _due(self, rows: dict[Key, _Rows]) -> Iterable[tuple[Key, _Rows]]:
+        return [(key, rows[key]) for key in self._changed if key in rows]
+
+    def _emitted(self) -> None:
+        self._changed.clear()
+
+    def _insert(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
+        self._changed.add(key)
+        return super()._insert(state, offset, key, time_ms, event_id)
+
+    def _restore(self, state: Partition, record: Record) -> None:
+        has_result = record[1] not in self._changed
+        super()._restore(state, record)
+        if has_result:
+            self._changed.discard(record[1])

@@ -7,8 +7,9 @@ Jackson writes them. An absent update has id 0 and the epoch as its time. Kafka 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -36,7 +37,8 @@ class FilteredOut(NamedTuple):
 class Decoder:
     """Decodes the events of a stream. One per partition, since consecutive events often share their time.
 
-    Keeps what the result of an event has beside id, key and time, if ``mapped`` says so, until `forget`.
+    Keeps what the results of the workload ``of`` need of an event beside id, key and time, until it is removed from
+    `more`.
     """
 
     def __init__(
@@ -44,15 +46,16 @@ class Decoder:
         stream: Stream = _CLICKS,
         prefix: str | None = None,
         where: EventFilter | None = None,
-        mapped: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+        of: Workload | None = None,
     ) -> None:
         """``prefix``: added to every id, which then is a string."""
-        self._columns = stream.columns
+        self._stream = stream
         self._id, self._key, self._time = (stream.fields[name] for name in ("id", "key", "event_time"))
         self._time_of = time_ms if stream.time_unit is None else int
         self._where = where
         self._prefix = prefix
-        self._mapped = mapped
+        self._of = of
+        self._kept = () if of is None else of.kept
         self._at: object = None
         self._ms = 0
         self.more: dict[EventId, Mapping[str, Any]] = {}
@@ -75,19 +78,49 @@ class Decoder:
             return None
         if type(event_id) is not int and type(event_id) is not str:
             return None
-        if self._mapped is not None and (more := self._mapped(event)):
-            self.more[event_id] = more
+        if self._of is not None and self._kept:
+            self.more[event_id] = _kept(event, self._of)
         return (offset, (key if isinstance(key, str) else str(key),), self._ms,
                 event_id if self._prefix is None else f"{self._prefix}{event_id}")  # fmt: skip
 
+    def records(self, offset: int, value: bytes | None) -> list[Record] | FilteredOut | None:
+        """As `decode`, but once for each key of the event."""
+        record = self.decode(offset, value)
+        if value is None or record is None:
+            return None
+        if isinstance(record, FilteredOut):
+            return record
+        routed = None if self._of is None else self._of.routed(value)
+        if routed is None:
+            return [record]
+        return [(offset, (key,), *record[2:]) for key in routed] or FilteredOut(offset)
+
     def _event(self, value: bytes) -> dict[str, Any]:
-        if not self._columns:
+        if self._stream.layout:
+            return {name: _placed(value, **place) for name, place in self._stream.layout.items()}
+        if not self._stream.columns:
             event: dict[str, Any] = json.loads(value)
             return event
         texts = value.decode().split("\t")
-        event = dict(zip(self._columns, texts, strict=True))
+        event = dict(zip(self._stream.columns, texts, strict=True))
         event[self._id] = int(event[self._id])
         return event
+
+
+def _placed(value: bytes, *, offset: int, type: str, size: int = 8) -> int | str:  # noqa: A002 - as in the format
+    """A field of raw bytes. Raises ValueError."""
+    part = value[offset : offset + size]
+    if len(part) < size:
+        raise ValueError("the value is too short")
+    return part.decode() if type == "text" else int.from_bytes(part, "big", signed=True)
+
+
+def _kept(event: Mapping[str, Any], of: Workload) -> dict[str, Any]:
+    """Fields for a result. Products are exact, as text."""
+    return {
+        name: str(Decimal(event[name]) * Decimal(of.factors[name])) if name in of.factors else event[name]
+        for name in of.kept
+    }
 
 
 def time_ms(text: str) -> int:
@@ -124,6 +157,27 @@ def result_bytes(result: Result, right_prefix: str | None = None, of: Workload =
 def running_bytes(result: Result, of: Workload = _PGVAL) -> bytes:
     """Return a result without a window: its key and ids."""
     return b"{%b,%b}" % (_member(of.key, result.key[0]), _member(of.id_lists[0], result.ids))
+
+
+def values_bytes(result: Result, rows: Sequence[Mapping[str, Any]], of: Workload) -> bytes:
+    """Return a result that states aggregates of its events. ``rows``: their fields."""
+    window = {
+        "windowStart": timestamp_text(result.window_start_ms).decode(),
+        "windowEnd": timestamp_text(result.window_end_ms).decode(),
+    }
+    stated = {name: aggregated(what, rows) for name, what in of.aggregates.items()}
+    return of.stated({of.key: result.key[0], **(window if result.window_end_ms else {}), **stated})
+
+
+def aggregated(what: str, rows: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return an aggregate of whole numbers: `count`, `sum(FIELD)`, `min(FIELD)` or `max(FIELD)`."""
+    if what == "count":
+        return len(rows)
+    how, _, path = what.rstrip(")").partition("(")
+    numbers = [int(row[path]) for row in rows if path in row]
+    if how == "sum":
+        return sum(numbers)
+    return {"min": min, "max": max}[how](numbers, default=None)
 
 
 def event_bytes(

@@ -29,7 +29,7 @@ from testbed.engines.core import (
 )
 from testbed.engines.distinct import DistinctCore
 from testbed.engines.passthrough import PassthroughCore
-from testbed.engines.running import CumulativeCore, RunningCore
+from testbed.engines.running import ChangedCore, CumulativeCore, RunningCore
 from testbed.engines.sessions import SessionCore
 from testbed.engines.sinks import from_offset, to_offsets
 
@@ -44,7 +44,11 @@ MAKERS: dict[str, Callable[[int, int], Core]] = {
     "passthrough": PassthroughCore,
     "running_aggregate": RunningCore,
 }
-MORE_MAKERS = MAKERS | {"cumulative": CumulativeCore, "distinct": lambda *bounds: DistinctCore(SIZE_MS, *bounds)}
+MORE_MAKERS = MAKERS | {
+    "cumulative": CumulativeCore,
+    "changed": ChangedCore,
+    "distinct": lambda *bounds: DistinctCore(SIZE_MS, *bounds),
+}
 """Includes the cores that do not answer each event exactly once."""
 Cell = tuple[int, int, tuple[str, ...], tuple[int | str, ...]]
 
@@ -221,11 +225,14 @@ def test_exactly_once_holds_at_any_kill_points(operator, made, todo, disorder_ms
         assert engine.cells == Counter((t, t, (page,), (n,)) for n, (_, page, t, _) in enumerate(made))
 
 
+@pytest.mark.parametrize("operator", ["cumulative", "changed"])
 @pytest.mark.parametrize("order", ["exactly_once", "at_least_once"])
 @settings(max_examples=100, deadline=None)
 @anyhow
-def test_at_any_kill_points_the_newest_table_has_every_event_once(order, made, todo, disorder_ms, lateness_ms) -> None:  # type: ignore[no-untyped-def]
-    engine = run(order, made, todo, disorder_ms, lateness_ms, "cumulative")
+def test_at_any_kill_points_the_newest_table_has_every_event_once(
+    order, operator, made, todo, disorder_ms, lateness_ms
+) -> None:  # type: ignore[no-untyped-def]
+    engine = run(order, made, todo, disorder_ms, lateness_ms, operator)
     of_page = {(page,): Counter(n for n, event in enumerate(made) if event[1] == page) for _, page, *_ in made}
     assert engine.newest == of_page
 

@@ -105,7 +105,7 @@ def test_an_offset_that_another_tool_committed_is_a_start() -> None:
 def test_a_line_is_decoded_by_its_columns_and_filtered_by_a_part_of_a_field() -> None:
     grep = named("grep")
     where = EngineSettings(bootstrap_servers="b:1", workload=grep, **grep.operator(1000)).where
-    decoder = wire.Decoder(grep.streams[0], where=where, mapped=grep.mapped)
+    decoder = wire.Decoder(grep.streams[0], where=where, of=grep)
     assert decoder.decode(3, b"7\t13\t42\tback\taaa") == (3, ("42",), 13, 7)
     assert decoder.decode(4, b"8\t13\t42\tball\taaa") == wire.FilteredOut(4)
     assert decoder.decode(5, b"9\t13\t42\tback") is None

@@ -29,7 +29,7 @@ def test_sidecar_generator_and_engine_agree(tmp_path: Path, workload: str, engin
     assert sent.workload == of
     assert tuple(one.topic for one in config.inputs) == sent.topics_of_streams == topics.inputs
     assert len(topics.inputs) == len(of.streams)
-    late = () if engine == "spark" else topics.late
+    late = () if engine == "spark" or of.streams[0].has_words else topics.late
     assert tuple(one.topic for one in config.late) == late
     assert {*topics.inputs, *topics.late, topics.output, topics.faults} == topics.partitions.keys()
     assert [one.topic for one in config.outputs] == [topics.output]

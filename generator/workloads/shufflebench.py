@@ -1,0 +1,68 @@
+"""ShuffleBench: each record goes to the consumers whose rules match it, which count and add up. See
+`generator.shufflebench`.
+
+ShuffleBench's consumers start again after each result (with the output rate of its fault studies, after each record),
+so that a lost state cannot be seen, and how records are distributed over results depends on their order. Here a
+consumer keeps its count and its sum, and states them with each record.
+
+The sum is modulo 2^64, as published; an exact comparison needs sums below 2^63. Start and end are the least and the
+largest time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import Field
+
+from generator.sections import Count, Share
+from generator.shufflebench import HASHED_BYTES, RECORDS, Matcher, RecordWire, matcher, name_of, state_bytes
+from generator.workloads.operations import Running
+from generator.workloads.seam import Load, Stream
+
+LEAST_STATE_BYTES: Final = 32
+_STATE: Final = {
+    name: {"offset": 8 * place, "type": "int64"} for place, name in enumerate(("count", "sum", "start", "end"))
+}
+
+
+class ShuffleBench(Running):
+    """Records are counted and added up per consumer, of which a record has any number."""
+
+    kind: ClassVar[str] = "shufflebench"
+    streams: ClassVar[tuple[Stream, ...]] = (RECORDS,)
+    aggregates: ClassVar[Mapping[str, str]] = {
+        "count": "count", "sum": "sum(id)", "start": "min(time)", "end": "max(time)",
+    }  # fmt: skip
+    rules: Count = 20_000
+    """Number of consumers. This and the next two are those of ShuffleBench's fault studies."""
+    selectivity: Share = 0.5
+    """Mean number of consumers of a record."""
+    zipf: Annotated[float, Field(ge=0)] = 0.0
+    """The exponent of Zipf's law for the shares of the consumers; 0: all have the same."""
+    state: Annotated[int, Field(ge=LEAST_STATE_BYTES)] = LEAST_STATE_BYTES
+    """Size of a consumer's state, and of a result, in bytes."""
+
+    def wire(self, stream: Stream, load: Load) -> RecordWire:
+        """The records."""
+        del stream
+        return RecordWire(load.plan.seed, self._matcher)
+
+    def routed(self, value: bytes) -> Sequence[str] | None:
+        """The consumers, by the engine's own matching."""
+        return [name_of(rule) for rule in self._matcher.of(value[:HASHED_BYTES])]
+
+    def stated(self, members: dict[str, Any]) -> bytes:
+        """The state. The Kafka key has the consumer."""
+        return state_bytes(members, self.state)
+
+    def output(self, inputs: Sequence[str]) -> dict[str, Any]:
+        """The state as bytes."""
+        of_values = super().output(inputs)
+        of_values["fields"]["key"] = "$key"
+        return {**of_values, "format": {"kind": "raw", "fields": _STATE}, "key_format": "json"}
+
+    @property
+    def _matcher(self) -> Matcher:
+        return matcher(self.rules, self.selectivity, self.zipf)

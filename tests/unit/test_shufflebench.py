@@ -1,0 +1,142 @@
+"""ShuffleBench: the published hashes, the matcher against a loop over its rules, the records and the state."""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from generator.komihash import komihash, komihash_of_16
+from generator.shufflebench import HASH_SEED, RULES_SEED, Matcher, name_of, state_bytes
+from generator.workloads.kinds import named
+from testbed.engines import wire
+from testbed.engines.core import Result
+from tests.unit.sent_records import sent
+
+pytestmark = pytest.mark.unit
+
+BULK: Final = bytes(range(31))
+PUBLISHED: Final = [
+    (0, "The cat is out of the bag", 0xD15723521D3C37B1),
+    (0, "A 16-byte string", 0x467CAA28EA3DA7A6),
+    (0, "The new string", 0xF18E67BC90C43233),
+    (0, "7 chars", 0x2C514F6E5DCB11CB),
+    (0, BULK[:3], 0x7A9717E9EEA4BE8B),
+    (0, BULK[:6], 0xA56469564C2EA0FF),
+    (0, BULK[:8], 0x00B4313A24431306),
+    (0, BULK[:12], 0x64C2AD96013F70FE),
+    (0, BULK[:20], 0x7A3888BC95545364),
+    (0, BULK[:31], 0xC77E02ED4B201B9A),
+    (0x0123456789ABCDEF, "The cat is out of the bag", 0x5B1DA0B43545D196),
+    (0x0123456789ABCDEF, "A 16-byte string", 0x26AF914213D0C915),
+    (0x0123456789ABCDEF, "7 chars", 0x90AB7C9F831CD940),
+    (0x100, "The cat is out of the bag", 0xA761280322BB7698),
+    (0x100, "A 16-byte string", 0x11C31CCABAA524F1),
+    (0x100, "The new string", 0x3A43B7F58281C229),
+    (0x100, "7 chars", 0xCFF90B0466B7E3A2),
+]
+"""From komihash's README. No message ends with a byte above 127, so version 4.3 has the same hashes."""
+
+
+@pytest.mark.parametrize("version", [4.3, 5.0])
+@pytest.mark.parametrize(("seed", "message", "expected"), PUBLISHED)
+def test_hashes_are_the_published_ones(seed: int, message: str | bytes, expected: int, version: float) -> None:
+    data = message.encode() if isinstance(message, str) else message
+    assert komihash(data, seed, version=version) == expected
+
+
+@given(st.lists(st.binary(min_size=16, max_size=16), min_size=1), st.integers(0, (1 << 64) - 1))
+def test_many_hashes_are_those_of_each_message(messages: list[bytes], seed: int) -> None:
+    words = np.frombuffer(b"".join(messages), "<u8").reshape(-1, 2)
+    found = komihash_of_16(words[:, 0].copy(), words[:, 1].copy(), seed)
+    assert found.tolist() == [komihash(message, seed) for message in messages]
+
+
+@functools.cache
+def offset_of(rule: int) -> int:
+    return komihash(struct.pack("<Qi", RULES_SEED, rule), version=4.3)
+
+
+def matches(head: bytes, rules: int, selectivity: float, zipf: float) -> list[int]:
+    """A loop over the rules, as ShuffleBench's rule says it."""
+    weights = [1 / math.pow(k, zipf) for k in range(1, rules + 1)]
+    total = sum(weights)
+    found = []
+    for rule, weight in enumerate(weights):
+        share = weight / total * selectivity
+        distance = (komihash(head, HASH_SEED) - offset_of(rule)) % (1 << 63)
+        if share >= 1 or distance < int(share * 2.0**63):
+            found.append(rule)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rules", "selectivity", "zipf"),
+    [
+        (1, 1.0, 0.0),
+        (1, 0.999999, 0.0),
+        (2, 0.5, 0.0),
+        (40, 1.0, 0.0),
+        (300, 1.0, 1.2),
+        (2_000, 0.5, 0.0),
+        (7, 0.0, 0.0),
+    ],
+)
+def test_the_index_finds_the_rules_that_a_loop_over_all_rules_finds(
+    rules: int, selectivity: float, zipf: float
+) -> None:
+    of = Matcher(rules, selectivity, zipf)
+    heads = [struct.pack(">qQ", number, number * 0x9E3779B97F4A7C15 % (1 << 64)) for number in range(200)]
+    expected = [matches(head, rules, selectivity, zipf) for head in heads]
+    assert [of.of(head) for head in heads] == expected
+    hashes = np.array([komihash(head, HASH_SEED) for head in heads], np.uint64)
+    pairs = list(zip(*(column.tolist() for column in of.of_all(hashes)), strict=True))
+    assert pairs == [(place, rule) for place, found in enumerate(expected) for rule in found]
+
+
+def test_matches_have_the_configured_share() -> None:
+    of = Matcher(20_000, 0.5, 0.0)
+    hashes = np.array([komihash(struct.pack(">qq", 0, number), HASH_SEED) for number in range(20_000)], np.uint64)
+    places, _ = of.of_all(hashes)
+    assert len(places) / len(hashes) == pytest.approx(0.5, abs=0.02)
+
+
+SETTINGS: Final[dict[str, Any]] = {
+    "window": "10s", "events_per_window": 50, "limit": {"events": 3000}, "seed": 7,
+    "workload": {"kind": "shufflebench", "rules": 30, "selectivity": 0.9},
+}  # fmt: skip
+
+
+def test_a_record_begins_with_its_id_and_names_the_consumers_that_the_engine_finds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    [records] = sent(monkeypatch, SETTINGS)
+    of = named("shufflebench").model_copy(update={"rules": 30, "selectivity": 0.9})
+    decoder, several = wire.Decoder(of.streams[0], of=of), 0
+    for number, (_, _, _, value) in enumerate(records, 1):
+        assert (len(value), int.from_bytes(value[:8], "big")) == (1024, number)
+        consumers = [name_of(rule) for rule in matches(value[:16], 30, 0.9, 0)]
+        assert value[24:256].decode().split() == consumers
+        events = decoder.records(number, value)
+        found = [] if isinstance(events, wire.FilteredOut) else [event[1][0] for event in events or ()]
+        assert found == consumers
+        several += len(consumers) > 1
+    assert several > 100
+
+
+def test_a_result_is_a_consumers_state() -> None:
+    of = named("shufflebench").model_copy(update={"state": 40})
+    rows = [{"id": 7, "time": 30}, {"id": 9, "time": 20}]
+    value = wire.values_bytes(Result(0, 0, ("consumer_1",), (7, 9), (30, 20)), rows, of)
+    assert value == struct.pack(">qqqqq", 2, 16, 20, 30, 0)
+
+
+def test_a_sum_is_modulo_2_to_the_64() -> None:
+    members = {"count": 3, "sum": 3 * ((1 << 63) - 1), "start": 1, "end": 2}
+    assert struct.unpack(">qqqq", state_bytes(members, 32)) == (3, (1 << 63) - 3, 1, 2)
