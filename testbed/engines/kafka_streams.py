@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from generator.workloads.kinds import built, named
+from generator.workloads.seam import Stream, Workload
 from testbed.engines.base import EngineError
 from testbed.engines.effective import CLIENT_LOGGERS, ClientConfig, Effective, client_configs, seconds
 from testbed.engines.jvm import HERE, SOURCES, JvmEngine
@@ -14,6 +17,10 @@ from testbed.engines.settings import Guarantee
 _HEAP_MB: Final = 384
 _PROCESSING: Final[dict[Guarantee, str]] = {"exactly_once": "exactly_once_v2", "at_least_once": "at_least_once"}
 _MESSAGE_BYTES_MAX: Final = 8_000_000
+DEFAULT_OPERATOR: Final = "tumbling"
+_OPERATORS: Final = (DEFAULT_OPERATOR, "passthrough", "running_aggregate")
+_EPOCH: Final = "1970-01-01T00:00:00.000"
+_NAMES: Final = {"id": "id", "key": "key", "event_time": "time"}
 
 
 class KafkaStreamsEngine(JvmEngine):
@@ -31,6 +38,15 @@ class KafkaStreamsEngine(JvmEngine):
         super().__init__(settings, folder, roles=["worker"] * settings.parallelism)
         self.own_servers: tuple[str, ...] = ()
         """The bootstrap servers of each instance if each has its own link. Set before the start."""
+
+    @classmethod
+    def workloads(cls) -> tuple[str, ...]:
+        """Those with one of its operators, on texts."""
+        return tuple(
+            name
+            for name, one in ((name, named(name)) for name in built())
+            if one.operator(1).get("operator", DEFAULT_OPERATOR) in _OPERATORS and not one.streams[0].layout
+        )
 
     def _command(self, instance: int) -> list[str | Path]:
         properties = self._folder / f"{self.name}-{instance}.properties"
@@ -62,6 +78,7 @@ class KafkaStreamsEngine(JvmEngine):
             "job.output": settings.output,
             "job.late": ",".join(settings.late_topics),
             "job.join": settings.join,
+            **_work(named(settings.workload), settings.window_ms),
             "job.window.ms": str(settings.window_ms),
             "job.behind.ms": str(settings.max_disorder_ms + settings.allowed_lateness_ms),
             "job.idle.ms": _ms(settings.idle_after_seconds or 0),
@@ -77,6 +94,45 @@ class KafkaStreamsEngine(JvmEngine):
         """Return the guarantee from the live instances' clients. Raises EngineError if there are none."""
         configs = [c for i in self.instances if i.alive for c in client_configs(self._log_since_start(i.number))]
         return effective_of(configs)
+
+
+def _work(of: Workload, window_ms: int) -> dict[str, str]:
+    """The options of the job that say what it computes, from which fields."""
+    operator = of.operator(window_ms)
+    return {
+        "job.operator": operator.get("operator", DEFAULT_OPERATOR),
+        "job.key": of.key,
+        "job.id.lists": ",".join(of.id_lists),
+        "job.aggregates": ",".join(f"{name}={what}" for name, what in of.aggregates.items()),
+        **{f"job.0.{name}": text for name, text in _filter(operator.get("where", {})).items()},
+        "job.kept": ",".join(of.kept),
+        **{f"job.factor.{name}": factor for name, factor in of.factors.items()},
+        **{
+            f"job.{place}.{name}": value
+            for place, stream in enumerate(of.streams)
+            for name, value in _fields(stream).items()
+        },
+    }
+
+
+def _fields(stream: Stream) -> dict[str, str]:
+    late = stream.late_fields or stream.fields
+    # PGVal's late events name both of its streams. The absent one has id 0, and the epoch as its time.
+    absent = [one.late_fields for one in named("mst").streams if stream.late_fields and one.name != stream.name]
+    return {
+        **{_NAMES[name]: path for name, path in stream.fields.items()},
+        **{f"late.{_NAMES[name]}": path for name, path in late.items()},
+        "late.rest": "".join(f',"{one["id"]}":0,"{one["event_time"]}":"{_EPOCH}"' for one in absent),
+        "unit": stream.time_unit or "",
+        "columns": ",".join(stream.columns),
+    }
+
+
+def _filter(where: Mapping[str, Any]) -> dict[str, str]:
+    texts = {
+        name: ",".join(map(str, given)) if isinstance(given, list) else str(given) for name, given in where.items()
+    }
+    return {f"where.{name}": text for name, text in texts.items()}
 
 
 def effective_of(configs: list[ClientConfig]) -> Effective:

@@ -1,7 +1,7 @@
 """Real engines: their settings, the named profiles of timeouts, and their base class.
 
 All run PGVal's SST on one input topic and its MST on two, with separate topics for late events if the engine supports
-that.
+that. Kafka Streams runs other workloads, too.
 """
 
 from __future__ import annotations
@@ -162,14 +162,14 @@ class RealEngineSettings(BaseModel):
     @model_validator(mode="after")
     def _something_to_join(self) -> Self:
         if self.join != "inner" and not self.joins:
-            others = " or ".join(name for name, one in built().items() if one.job == "join")
+            others = " or ".join(name for name, one in built().items() if len(one.streams) > 1)
             raise ValueError(f"join {self.join} has nothing to join in workload {self.workload}; use {others}")
         return self
 
     @property
     def joins(self) -> bool:
         """Whether the job joins two inputs."""
-        return built()[self.workload].job == "join"
+        return len(built()[self.workload].streams) > 1
 
     @property
     def inputs(self) -> tuple[str, ...]:

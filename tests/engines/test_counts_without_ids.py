@@ -16,7 +16,6 @@ import pytest
 from confluent_kafka import Producer
 
 from testbed.broker import EmbeddedBroker
-from testbed.engines.jvm import SOURCES
 from testbed.engines.kafka_streams import KafkaStreamsEngine
 from testbed.engines.real import RealEngineSettings
 from testbed.engines.settings import Guarantee
@@ -35,11 +34,11 @@ READY_SECONDS_MAX = 180.0
 class CountEngine(KafkaStreamsEngine):
     """The DSL's counts."""
 
-    source = SOURCES / "KafkaStreamsCount.java"
     counts_in_windows = True
 
     def _options(self) -> dict[str, str]:
-        return super()._options() | ({} if self.counts_in_windows else {"job.window.ms": "0"})
+        windows = {} if self.counts_in_windows else {"job.window.ms": "0"}
+        return super()._options() | {"job.operator": "counts"} | windows
 
 
 Cell = tuple[str, int]

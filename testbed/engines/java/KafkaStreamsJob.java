@@ -1,6 +1,9 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import com.fasterxml.jackson.databind.node.TextNode;
 import java.io.IOException;
+import java.math.BigDecimal;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -11,6 +14,7 @@ import java.time.LocalDateTime;
 import java.time.ZoneOffset;
 import java.time.format.DateTimeFormatter;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.HashSet;
 import java.util.LinkedHashSet;
@@ -26,12 +30,14 @@ import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
-import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.Repartitioned;
+import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.kstream.WindowedSerdes;
 import org.apache.kafka.streams.processor.PunctuationType;
 import org.apache.kafka.streams.processor.api.Processor;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
@@ -41,11 +47,20 @@ import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 
 /**
- * PGVal's SST and MST on Kafka Streams. SST: clicks, shuffled by page, tumbling event-time window, one result with the
- * ids. MST: clicks and updates in the same windows, and a result with the ids of both, each once. An inner join has a
- * result if a window has clicks and updates, a left join if it has clicks. Late events go to a separate topic for each
- * input. The job uses the Processor API, because the DSL drops late events silently, and its join has a result for each
- * pair.
+ * The operators of the workloads on Kafka Streams, with the fields of events and results from its options:
+ *
+ * <ul>
+ *   <li>{@code tumbling}: a result for each key and window, with the ids of its events or aggregates of a field. With
+ *       two inputs it is a join: a result has the ids of both, each once. An inner join has a result if a window has
+ *       events of both, a left join if it has some of the first. Late events go to a separate topic for each input. It
+ *       uses the Processor API, because the DSL drops late events silently, and its join has a result for each pair.
+ *   <li>{@code running_aggregate}: a result for each event, with its id, or with aggregates of all events of its key.
+ *   <li>{@code passthrough}: a result for each event, with some of its fields.
+ *   <li>{@code counts}: the DSL's own count of each key, or of each key and window, without ids. The cache of Kafka
+ *       Streams may skip updates.
+ * </ul>
+ *
+ * <p>Each input may have a filter.
  *
  * <p>Kafka Streams keeps one stream time per task, so after a shuffle the fastest source partition would decide which
  * events are late. Here each source partition sends marks with its event time through the shuffle to all tasks. A
@@ -56,38 +71,135 @@ import org.apache.kafka.streams.state.Stores;
 public final class KafkaStreamsJob {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final DateTimeFormatter TIME = DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss.SSS");
-  private static final String EPOCH = "1970-01-01T00:00:00.000";
-  private static final String MARK = "\u0000"; // first character of a mark's key; no page has it
+  private static final String MARK = "\u0000"; // first character of a mark's key; no key of an event has it
+  private static final String NEXT = "\u0001"; // between the numbers of an entry; JSON has no such character
   private static final long LOOK_MS = 200;
   private static final long IDLE = Long.MAX_VALUE;
   private static final long UNKNOWN = Long.MIN_VALUE;
 
-  /** The options. Inputs, their partitions and topics for late events are listed by side: 0 clicks, 1 updates. */
-  private record Job(List<String> inputs, List<Integer> partitions, String output, List<String> late, boolean left,
-      long windowMs, long behindMs, long idleAfterMs) {
-    boolean joins() {
-      return inputs.size() > 1;
+  /** The options {@code job.NAME}. */
+  private record Options(Properties all) {
+    String text(String name) {
+      return all.getProperty("job." + name, "");
+    }
+
+    List<String> list(String name) {
+      return text(name).isEmpty() ? List.of() : List.of(text(name).split(","));
+    }
+
+    long number(String name) {
+      return Long.parseLong(text(name));
     }
   }
 
-  /** A click or an update; page and id are JSON. */
-  private record Event(String page, String id, long timeMs) {
-    /** The event in a JSON text; null if the text does not decode. */
-    static Event of(String text) {
+  /** An input: the names of its fields, and of those of late events. {@code columns}: of lines; JSON has none. */
+  private record Side(String topic, int partitions, String id, String key, String time, boolean inMs,
+      List<String> columns, Filter filter, String late, String lateId, String lateKey, String lateTime,
+      String lateRest) {}
+
+  /** The events that pass: a field has one of some values, contains a text, or is below a number. */
+  private record Filter(String field, List<String> oneOf, String contains, String below) {
+    static Filter of(Options given, String name) {
+      return new Filter(given.text(name + "field"), given.list(name + "one_of"), given.text(name + "contains"),
+          given.text(name + "below"));
+    }
+
+    boolean passes(JsonNode fields) {
+      if (field.isEmpty()) {
+        return true;
+      }
+      String value = fields.path(field).asText();
+      return !contains.isEmpty() ? value.contains(contains)
+          : !below.isEmpty() ? new BigDecimal(value).compareTo(new BigDecimal(below)) < 0 : oneOf.contains(value);
+    }
+  }
+
+  /** What a result states of a field of its events: {@code count, sum, min} or {@code max}. Null: no event has it. */
+  private record Aggregate(String name, String how, String field) {
+    static Aggregate of(String text) {
+      String[] parts = text.split("[=()]");
+      return new Aggregate(parts[0], parts[1], parts.length > 2 ? parts[2] : "");
+    }
+
+    String numberOf(JsonNode fields) {
+      return how.equals("count") ? "1" : fields.path(field).asText();
+    }
+
+    String with(String total, String number) {
+      if (number.isEmpty() || total.isEmpty()) {
+        return total + number;
+      }
+      BigDecimal left = new BigDecimal(total);
+      BigDecimal right = new BigDecimal(number);
+      BigDecimal both = switch (how) {
+        case "min" -> left.min(right);
+        case "max" -> left.max(right);
+        default -> left.add(right);
+      };
+      return both.toPlainString();
+    }
+  }
+
+  /** All settings. {@code idLists}: the fields of results with the ids of each side. */
+  private record Job(String operator, List<Side> sides, String output, String key, List<String> idLists, boolean left,
+      long windowMs, long behindMs, long idleAfterMs, List<String> kept, Options options, List<Aggregate> aggregates) {
+    boolean joins() {
+      return sides.size() > 1;
+    }
+
+    /** The event in a text; null if the text does not decode. */
+    Event event(int number, String text) {
+      Side side = sides.get(number);
       try {
-        JsonNode node = JSON.readTree(text);
-        LocalDateTime time = LocalDateTime.parse(node.get("timestamp").asText());
-        String id = node.get("id").toString();
-        return new Event(node.get("page").toString(), id, time.toInstant(ZoneOffset.UTC).toEpochMilli());
+        JsonNode fields = side.columns.isEmpty() ? JSON.readTree(text) : line(side, text);
+        JsonNode time = fields.get(side.time);
+        long timeMs = side.inMs ? Long.parseLong(time.asText())
+            : LocalDateTime.parse(time.asText()).toInstant(ZoneOffset.UTC).toEpochMilli();
+        return new Event(fields.get(side.key).toString(), fields.get(side.id).toString(), timeMs, fields);
       } catch (IOException | RuntimeException e) {
         return null;
       }
     }
+
+    private static JsonNode line(Side side, String text) {
+      String[] values = text.split("\t", -1);
+      if (values.length != side.columns.size()) {
+        throw new IllegalArgumentException(values.length + " columns");
+      }
+      ObjectNode fields = JSON.createObjectNode();
+      for (int i = 0; i < values.length; i++) {
+        fields.put(side.columns.get(i), values[i]);
+      }
+      fields.put(side.id, Long.parseLong(fields.get(side.id).asText()));
+      return fields;
+    }
+
+    String[] numbersOf(Event event) {
+      return aggregates.stream().map(one -> one.numberOf(event.fields)).toArray(String[]::new);
+    }
+
+    void add(String[] totals, String[] numbers) {
+      for (int i = 0; i < totals.length; i++) {
+        totals[i] = aggregates.get(i).with(totals[i], numbers[i]);
+      }
+    }
+
+    String stated(String[] totals) {
+      StringBuilder text = new StringBuilder();
+      for (int i = 0; i < totals.length; i++) {
+        String value = totals[i].isEmpty() ? "null" : totals[i];
+        text.append(",\"").append(aggregates.get(i).name).append("\":").append(value);
+      }
+      return text.toString();
+    }
   }
+
+  /** Key and id are JSON. */
+  private record Event(String key, String id, long timeMs, JsonNode fields) {}
 
   private record Answer(String topic, String json) {}
 
-  /** Keys events by page, prefixes values with the side, and sends a mark when the partition has passed a window. */
+  /** Keys events, prefixes values with the side, and sends a mark when the partition has passed a window. */
   private static final class Split implements Processor<byte[], String, String, String> {
     private final Job job;
     private final int side;
@@ -112,13 +224,15 @@ public final class KafkaStreamsJob {
 
     @Override
     public void process(Record<byte[], String> record) {
-      Event event = Event.of(record.value());
+      Event event = job.event(side, record.value());
       if (event == null) {
         System.out.println("undecodable: " + context.recordMetadata().map(Object::toString).orElse("?"));
         return;
       }
       quietMs = 0;
-      context.forward(new Record<>(event.page, side + record.value(), record.timestamp()));
+      if (job.sides.get(side).filter.passes(event.fields)) {
+        context.forward(new Record<>(event.key, side + record.value(), record.timestamp()));
+      }
       newestMs = Math.max(newestMs, event.timeMs);
       long passed = Math.floorDiv(newestMs - job.behindMs, job.windowMs) * job.windowMs;
       if (passed > passedMs || idle) {
@@ -142,13 +256,14 @@ public final class KafkaStreamsJob {
     }
   }
 
-  /** The windows of the pages of one task. */
+  /** The windows of the keys of one task. */
   private static final class Windows implements Processor<String, String, String, Answer> {
     private final Job job;
     private ProcessorContext<String, Answer> context;
-    private KeyValueStore<Bytes, byte[]> entries; // end of window, page, increasing number -> side, id
+    private KeyValueStore<Bytes, byte[]> entries; // end of window, key, increasing number -> side, id, numbers
     private KeyValueStore<String, Long> marks;
     private List<Collection<String>> ids; // ids of the current result, by side; in a join each id once
+    private String[] totals;
     private long closedMs;
     private long lastNumber;
 
@@ -161,8 +276,10 @@ public final class KafkaStreamsJob {
       context = given;
       entries = context.getStateStore("entries");
       marks = context.getStateStore("marks");
-      ids = job.joins() ? List.of(new LinkedHashSet<>(), new LinkedHashSet<>())
-          : List.of(new ArrayList<>(), new ArrayList<>());
+      ids = new ArrayList<>();
+      job.idLists.forEach(name -> ids.add(job.joins() ? new LinkedHashSet<>() : new ArrayList<>()));
+      totals = new String[job.aggregates.size()];
+      Arrays.fill(totals, "");
       closedMs = Optional.ofNullable(marks.get("closed")).orElse(0L);
     }
 
@@ -173,25 +290,26 @@ public final class KafkaStreamsJob {
         return;
       }
       int side = record.value().charAt(0) - '0';
-      Event event = Event.of(record.value().substring(1));
+      Event event = job.event(side, record.value().substring(1));
       long end = (Math.floorDiv(event.timeMs, job.windowMs) + 1) * job.windowMs;
       if (end <= closedMs) {
-        Answer late = new Answer(job.late.get(side), late(side, event));
-        context.forward(new Record<>(event.page, late, record.timestamp()));
+        Answer late = new Answer(job.sides.get(side).late, late(job.sides.get(side), event));
+        context.forward(new Record<>(event.key, late, record.timestamp()));
         return;
       }
-      // One entry each time that the event is processed: a result of SST repeats the id of an event sent twice.
+      // One entry each time that the event is processed: without a join, a result repeats ids of events sent twice.
       lastNumber = Math.max(lastNumber + 1, System.currentTimeMillis() * 1000);
-      byte[] page = event.page.getBytes(StandardCharsets.UTF_8);
-      ByteBuffer key = ByteBuffer.allocate(16 + page.length).putLong(end).put(page).putLong(lastNumber);
-      entries.put(Bytes.wrap(key.array()), (side + event.id).getBytes(StandardCharsets.UTF_8));
+      byte[] name = event.key.getBytes(StandardCharsets.UTF_8);
+      ByteBuffer key = ByteBuffer.allocate(16 + name.length).putLong(end).put(name).putLong(lastNumber);
+      String entry = side + event.id + NEXT + String.join(NEXT, job.numbersOf(event));
+      entries.put(Bytes.wrap(key.array()), entry.getBytes(StandardCharsets.UTF_8));
     }
 
     private void advance(String partition, long ms, long timestamp) {
       marks.put(partition, ms);
       long least = IDLE;
-      for (int side = 0; side < job.inputs.size(); side++) {
-        for (int i = 0; i < job.partitions.get(side); i++) {
+      for (int side = 0; side < job.sides.size(); side++) {
+        for (int i = 0; i < job.sides.get(side).partitions; i++) {
           least = Math.min(least, Optional.ofNullable(marks.get(markOf(side, i))).orElse(UNKNOWN));
         }
       }
@@ -208,39 +326,115 @@ public final class KafkaStreamsJob {
       Bytes to = Bytes.wrap(ByteBuffer.allocate(8).putLong(closedMs + 1).array());
       List<Bytes> gone = new ArrayList<>();
       long end = 0;
-      String page = null;
+      String name = null;
       try (KeyValueIterator<Bytes, byte[]> found = entries.range(from, to)) {
         while (found.hasNext()) {
           var entry = found.next();
           byte[] key = entry.key.get();
           long nextEnd = ByteBuffer.wrap(key).getLong();
-          String nextPage = new String(key, 8, key.length - 16, StandardCharsets.UTF_8);
-          if (page != null && (nextEnd != end || !nextPage.equals(page))) {
-            emit(page, end, timestamp);
+          String nextName = new String(key, 8, key.length - 16, StandardCharsets.UTF_8);
+          if (name != null && (nextEnd != end || !nextName.equals(name))) {
+            emit(name, end, timestamp);
           }
           end = nextEnd;
-          page = nextPage;
-          String value = new String(entry.value, StandardCharsets.UTF_8);
-          ids.get(value.charAt(0) - '0').add(value.substring(1));
+          name = nextName;
+          String[] parts = new String(entry.value, StandardCharsets.UTF_8).split(NEXT, -1);
+          ids.get(parts[0].charAt(0) - '0').add(parts[0].substring(1));
+          job.add(totals, Arrays.copyOfRange(parts, 1, parts.length));
           gone.add(entry.key);
         }
       }
-      if (page != null) {
-        emit(page, end, timestamp);
+      if (name != null) {
+        emit(name, end, timestamp);
       }
       gone.forEach(entries::delete);
     }
 
-    private void emit(String page, long end, long timestamp) {
-      if (job.joins() && (ids.get(0).isEmpty() || (ids.get(1).isEmpty() && !job.left))) {
-        ids.forEach(Collection::clear);
+    private void emit(String name, long end, long timestamp) {
+      if (!job.joins() || !(ids.get(0).isEmpty() || (ids.get(1).isEmpty() && !job.left))) {
+        StringBuilder lists = new StringBuilder();
+        for (int side = 0; side < ids.size(); side++) {
+          lists.append(",\"").append(job.idLists.get(side)).append("\":[").append(String.join(",", ids.get(side)))
+              .append("]");
+        }
+        String result = "{\"" + job.key + "\":" + name + ",\"windowStart\":\"" + text(end - job.windowMs)
+            + "\",\"windowEnd\":\"" + text(end) + "\"" + (totals.length > 0 ? job.stated(totals) : lists) + "}";
+        context.forward(new Record<>(name, new Answer(job.output, result), timestamp));
+      }
+      ids.forEach(Collection::clear);
+      Arrays.fill(totals, "");
+    }
+  }
+
+  /** The aggregates of each key over all events so far; without aggregates the ids, which need no state. */
+  private static final class Running implements Processor<String, String, String, Answer> {
+    private final Job job;
+    private ProcessorContext<String, Answer> context;
+    private KeyValueStore<Bytes, byte[]> entries; // key -> totals
+
+    Running(Job job) {
+      this.job = job;
+    }
+
+    @Override
+    public void init(ProcessorContext<String, Answer> given) {
+      context = given;
+      entries = context.getStateStore("entries");
+    }
+
+    @Override
+    public void process(Record<String, String> record) {
+      if (record.key().startsWith(MARK)) {
         return;
       }
-      String result = "{\"page\":" + page + ",\"windowStart\":\"" + text(end - job.windowMs) + "\",\"windowEnd\":\""
-          + text(end) + "\",\"clickIds\":[" + String.join(",", ids.get(0)) + "],\"updateIds\":["
-          + String.join(",", ids.get(1)) + "]}";
-      context.forward(new Record<>(page, new Answer(job.output, result), timestamp));
-      ids.forEach(Collection::clear);
+      Event event = job.event(0, record.value().substring(1));
+      String stated = ",\"" + job.idLists.get(0) + "\":[" + event.id + "]";
+      if (!job.aggregates.isEmpty()) {
+        Bytes key = Bytes.wrap(event.key.getBytes(StandardCharsets.UTF_8));
+        byte[] before = entries.get(key);
+        String[] totals = job.numbersOf(event);
+        if (before != null) {
+          job.add(totals, new String(before, StandardCharsets.UTF_8).split(NEXT, -1));
+        }
+        entries.put(key, String.join(NEXT, totals).getBytes(StandardCharsets.UTF_8));
+        stated = job.stated(totals);
+      }
+      Answer answer = new Answer(job.output, "{\"" + job.key + "\":" + event.key + stated + "}");
+      context.forward(new Record<>(event.key, answer, record.timestamp()));
+    }
+  }
+
+  /** A result for each event: its id, key and time, and the fields to keep, of which some are multiplied. */
+  private static final class Each implements Processor<String, String, String, Answer> {
+    private final Job job;
+    private ProcessorContext<String, Answer> context;
+
+    Each(Job job) {
+      this.job = job;
+    }
+
+    @Override
+    public void init(ProcessorContext<String, Answer> given) {
+      context = given;
+    }
+
+    @Override
+    public void process(Record<String, String> record) {
+      if (record.key().startsWith(MARK)) {
+        return;
+      }
+      Event event = job.event(0, record.value().substring(1));
+      Side side = job.sides.get(0);
+      StringBuilder rest = new StringBuilder();
+      for (String name : job.kept) {
+        JsonNode value = event.fields.get(name);
+        String factor = job.options.text("factor." + name);
+        JsonNode product = factor.isEmpty() ? value
+            : TextNode.valueOf(new BigDecimal(value.asText()).multiply(new BigDecimal(factor)).toPlainString());
+        rest.append(",\"").append(name).append("\":").append(product);
+      }
+      String result = eventText(side.id, side.key, side.time, event, rest.toString());
+      context.forward(new Record<>(event.key, new Answer(job.output, result), record.timestamp()));
     }
   }
 
@@ -248,14 +442,13 @@ public final class KafkaStreamsJob {
     return MARK + side + "/" + partition;
   }
 
-  /** PGVal's ClickUpdateEvent. The absent side has id 0, and the epoch as its time. */
-  private static String late(int side, Event event) {
-    String click = "\"clickId\":%s,\"clickTimestamp\":\"%s\"";
-    String update = "\"updateId\":%s,\"updateTimestamp\":\"%s\"";
-    String of = side == 0 ? click : update;
-    String none = side == 0 ? update : click;
-    return "{\"page\":" + event.page + "," + of.formatted(event.id, text(event.timeMs)) + ","
-        + none.formatted("0", EPOCH) + "}";
+  private static String late(Side side, Event event) {
+    return eventText(side.lateId, side.lateKey, side.lateTime, event, side.lateRest);
+  }
+
+  private static String eventText(String id, String key, String time, Event event, String rest) {
+    return "{\"" + key + "\":" + event.key + ",\"" + id + "\":" + event.id + ",\"" + time + "\":\""
+        + text(event.timeMs) + "\"" + rest + "}";
   }
 
   private static String text(long ms) {
@@ -263,38 +456,59 @@ public final class KafkaStreamsJob {
         .format(TIME);
   }
 
-  private static Topology topology(Job job, Properties options) {
-    Set<Integer> all = new HashSet<>();
-    int shuffled = job.partitions.get(0);
-    for (int i = 0; i < shuffled; i++) {
-      all.add(i);
+  private static void build(StreamsBuilder builder, Job job) {
+    if (!job.operator.equals("passthrough")) {
+      builder.addStateStore(
+          Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("entries"), Serdes.Bytes(), Serdes.ByteArray()));
     }
-    Serde<Answer> answers = Serdes.serdeFrom(
+    if (job.operator.equals("tumbling")) {
+      builder.addStateStore(
+          Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("marks"), Serdes.String(), Serdes.Long()));
+    }
+    KStream<String, String> events = null;
+    for (int i = 0; i < job.sides.size(); i++) {
+      int side = i;
+      KStream<String, String> one = builder
+          .stream(job.sides.get(side).topic, Consumed.with(Serdes.ByteArray(), Serdes.String()))
+          .process(() -> new Split(job, side));
+      events = events == null ? one : events.merge(one);
+    }
+    KStream<String, Answer> answers = switch (job.operator) {
+      case "passthrough" -> events.process(() -> new Each(job));
+      case "running_aggregate" -> shuffled(events, job).process(() -> new Running(job), "entries");
+      default -> shuffled(events, job).process(() -> new Windows(job), "entries", "marks");
+    };
+    Serde<Answer> written = Serdes.serdeFrom(
         (topic, answer) -> answer.json.getBytes(StandardCharsets.UTF_8),
         (topic, bytes) -> {
           throw new UnsupportedOperationException("answers are written only");
         });
-    StreamsBuilder builder = new StreamsBuilder();
-    builder.addStateStore(
-        Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("entries"), Serdes.Bytes(), Serdes.ByteArray()));
-    builder.addStateStore(
-        Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("marks"), Serdes.String(), Serdes.Long()));
-    KStream<String, String> events = null;
-    for (int i = 0; i < job.inputs.size(); i++) {
-      int side = i;
-      KStream<String, String> one = builder
-          .stream(job.inputs.get(side), Consumed.with(Serdes.ByteArray(), Serdes.String()))
-          .process(() -> new Split(job, side));
-      events = events == null ? one : events.merge(one);
+    answers.to((key, answer, context) -> answer.topic, Produced.with(Serdes.String(), written));
+  }
+
+  private static KStream<String, String> shuffled(KStream<String, String> events, Job job) {
+    int tasks = job.sides.get(0).partitions;
+    Set<Integer> all = new HashSet<>();
+    for (int i = 0; i < tasks; i++) {
+      all.add(i);
     }
-    events.repartition(Repartitioned.with(Serdes.String(), Serdes.String())
-            .withName("by-page")
-            .withNumberOfPartitions(shuffled)
-            .withStreamPartitioner((topic, key, value, count) -> Optional.of(key.startsWith(MARK) ? all
-                : Set.of(Utils.toPositive(Utils.murmur2(key.getBytes(StandardCharsets.UTF_8))) % count))))
-        .process(() -> new Windows(job), "entries", "marks")
-        .to((key, answer, context) -> answer.topic, Produced.with(Serdes.String(), answers));
-    return builder.build(options);
+    return events.repartition(Repartitioned.with(Serdes.String(), Serdes.String())
+        .withName("by-key")
+        .withNumberOfPartitions(tasks)
+        .withStreamPartitioner((topic, key, value, count) -> Optional.of(key.startsWith(MARK) ? all
+            : Set.of(Utils.toPositive(Utils.murmur2(key.getBytes(StandardCharsets.UTF_8))) % count))));
+  }
+
+  private static void buildCounts(StreamsBuilder builder, Job job) {
+    KGroupedStream<String, String> events = builder
+        .stream(job.sides.get(0).topic, Consumed.with(Serdes.String(), Serdes.String())).groupByKey();
+    if (job.windowMs == 0) {
+      events.count().toStream().to(job.output, Produced.with(Serdes.String(), Serdes.Long()));
+    } else {
+      events.windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofMillis(job.windowMs), Duration.ofSeconds(10)))
+          .count().toStream().to(job.output,
+              Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, job.windowMs), Serdes.Long()));
+    }
   }
 
   /** Logs a line at each change of the state or of the number of this instance's tasks. */
@@ -319,23 +533,42 @@ public final class KafkaStreamsJob {
     }
   }
 
+  private static Job job(Options given) throws Exception {
+    List<String> inputs = given.list("inputs");
+    List<Side> sides = new ArrayList<>();
+    try (Admin admin = Admin.create(Map.of("bootstrap.servers", given.all.getProperty("bootstrap.servers")))) {
+      var described = admin.describeTopics(inputs).allTopicNames().get();
+      for (int i = 0; i < inputs.size(); i++) {
+        String side = i + ".";
+        sides.add(new Side(inputs.get(i), described.get(inputs.get(i)).partitions().size(), given.text(side + "id"),
+            given.text(side + "key"), given.text(side + "time"), given.text(side + "unit").equals("ms"),
+            given.list(side + "columns"), Filter.of(given, side + "where."), given.list("late").get(i),
+            given.text(side + "late.id"), given.text(side + "late.key"), given.text(side + "late.time"),
+            given.text(side + "late.rest")));
+      }
+    }
+    return new Job(given.text("operator"), sides, given.text("output"), given.text("key"), given.list("id.lists"),
+        given.text("join").equals("left"), given.number("window.ms"), given.number("behind.ms"),
+        given.number("idle.ms"), given.list("kept"), given,
+        given.list("aggregates").stream().map(Aggregate::of).toList());
+  }
+
   public static void main(String[] arguments) throws Exception {
     Properties options = new Properties();
     try (var reader = Files.newBufferedReader(Path.of(arguments[0]))) {
       options.load(reader);
     }
-    List<String> inputs = List.of(options.getProperty("job.inputs").split(","));
-    List<Integer> partitions = new ArrayList<>();
-    try (Admin admin = Admin.create(Map.of("bootstrap.servers", options.getProperty("bootstrap.servers")))) {
-      var described = admin.describeTopics(inputs).allTopicNames().get();
-      inputs.forEach(input -> partitions.add(described.get(input).partitions().size()));
-    }
-    Job job = new Job(inputs, partitions, options.getProperty("job.output"),
-        List.of(options.getProperty("job.late").split(",")), options.getProperty("job.join").equals("left"),
-        Long.parseLong(options.getProperty("job.window.ms")), Long.parseLong(options.getProperty("job.behind.ms")),
-        Long.parseLong(options.getProperty("job.idle.ms")));
+    Properties given = new Properties();
+    given.putAll(options);
+    Job job = job(new Options(given));
     options.keySet().removeIf(name -> ((String) name).startsWith("job."));
-    KafkaStreams streams = new KafkaStreams(topology(job, options), options);
+    StreamsBuilder builder = new StreamsBuilder();
+    if (job.operator.equals("counts")) {
+      buildCounts(builder, job);
+    } else {
+      build(builder, job);
+    }
+    KafkaStreams streams = new KafkaStreams(builder.build(options), options);
     streams.setUncaughtExceptionHandler(error -> {
       error.printStackTrace();
       return StreamThreadExceptionResponse.REPLACE_THREAD;
