@@ -86,7 +86,9 @@ class Decoder:
     def records(self, offset: int, value: bytes | None) -> list[Record] | FilteredOut | None:
         """As `decode`, but once for each key of the event."""
         record = self.decode(offset, value)
-        if value is None or record is None or isinstance(record, FilteredOut):
+        if value is None or record is None:
+            return None
+        if isinstance(record, FilteredOut):
             return record
         routed = None if self._of is None else self._of.routed(value)
         if routed is None:
