@@ -83,7 +83,7 @@ class SidecarFile:
         workload, topics = self.topics.workload, self.topics
         streams = list(zip(workload.streams, topics.inputs, topics.late, strict=True))
         has_ids = not workload.aggregates
-        sets_aside = not drops_late and not any(stream.has_words for stream in workload.streams)
+        sets_aside = workload.sets_aside and not drops_late
         # With one stream, late events need not name their input.
         late = [
             {

@@ -46,7 +46,7 @@ class Stream:
     layout: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """If values are raw bytes: field -> its place, as in the sidecar's format `raw`."""
     has_words: bool = False
-    """Whether the key is a text of which each word is a key. Such events cannot be set aside."""
+    """Whether the key is a text of which each word is a key."""
     late: str = "lateOutput"
     """Name of the topic for late events."""
     late_fields: Mapping[str, str] = field(default_factory=dict)
@@ -203,6 +203,8 @@ class Workload(Section, ABC):
     streams: ClassVar[tuple[Stream, ...]]
     rarest_share: ClassVar[float] = 1.0
     """Share of the rate that the stream with the fewest events has in demos and campaigns."""
+    sets_aside: ClassVar[bool] = True
+    """Whether its late events can be judged. If not, its load has none."""
     has_text_ids: ClassVar[bool] = False
     """Whether its ids may be texts."""
     factors: ClassVar[Mapping[str, str]] = MappingProxyType({})

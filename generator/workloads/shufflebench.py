@@ -32,6 +32,7 @@ class ShuffleBench(Running):
 
     kind: ClassVar[str] = "shufflebench"
     streams: ClassVar[tuple[Stream, ...]] = (RECORDS,)
+    sets_aside: ClassVar[bool] = False
     aggregates: ClassVar[Mapping[str, str]] = {
         "count": "count", "sum": "sum(id)", "start": "min(time)", "end": "max(time)",
     }  # fmt: skip

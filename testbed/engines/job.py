@@ -355,7 +355,7 @@ class Job:
         settings = self._settings
         streams = settings.workload.streams
         if settings.join is not None and topic != settings.inputs[0]:
-            return wire.Decoder(streams[-1], settings.right_prefix)
+            return wire.Decoder(streams[-1], settings.right_prefix, settings.where_right)
         needs_fields = settings.operator == "passthrough" or settings.workload.aggregates
         return wire.Decoder(streams[0], None, settings.where, settings.workload if needs_fields else None)
 

@@ -21,6 +21,7 @@ DEFAULT_OPERATOR: Final = "tumbling"
 _OPERATORS: Final = (DEFAULT_OPERATOR, "passthrough", "running_aggregate")
 _EPOCH: Final = "1970-01-01T00:00:00.000"
 _NAMES: Final = {"id": "id", "key": "key", "event_time": "time"}
+_FILTERS: Final = ("where", "where_right")
 
 
 class KafkaStreamsEngine(JvmEngine):
@@ -104,13 +105,12 @@ def _work(of: Workload, window_ms: int) -> dict[str, str]:
         "job.key": of.key,
         "job.id.lists": ",".join(of.id_lists),
         "job.aggregates": ",".join(f"{name}={what}" for name, what in of.aggregates.items()),
-        **{f"job.0.{name}": text for name, text in _filter(operator.get("where", {})).items()},
         "job.kept": ",".join(of.kept),
         **{f"job.factor.{name}": factor for name, factor in of.factors.items()},
         **{
             f"job.{place}.{name}": value
             for place, stream in enumerate(of.streams)
-            for name, value in _fields(stream).items()
+            for name, value in (_fields(stream) | _filter(operator.get(_FILTERS[place], {}))).items()
         },
     }
 

@@ -119,7 +119,10 @@ class EngineSettings(BaseModel):
     gap_ms: int | None = Field(default=None, gt=0)
     """With operator `session`: a longer pause between two events of a key ends its session."""
     where: EventFilter | None = None
-    """With operator `passthrough`: the events that have a result; None: all."""
+    """With operator `passthrough`: the events that have a result; with `join`: the events of the left input that are
+    joined; None: all."""
+    where_right: EventFilter | None = None
+    """With `join`: the events of the right input that are joined; None: all."""
     max_disorder_ms: int = Field(default=0, ge=0)
     allowed_lateness_ms: int = Field(default=0, ge=0)
     """Event time from the end of a window to its result. A window has one result."""
@@ -153,8 +156,12 @@ class EngineSettings(BaseModel):
                 raise ValueError(f"{name} goes with operator {operator}: give both or neither")
         if self.slide_ms is not None and self.slide_ms > self.window_ms:
             raise ValueError("slide_ms is above window_ms, so events between two windows would be in no window")
-        if self.where is not None and self.operator != "passthrough":
-            raise ValueError("setting `where` needs operator passthrough: omit the setting, or change the operator")
+        if self.where is not None and self.operator != "passthrough" and self.join is None:
+            raise ValueError(
+                "setting `where` needs operator passthrough or a join: omit the setting, or change the operator"
+            )
+        if self.where_right is not None and self.join is None:
+            raise ValueError("setting `where_right` needs a join: omit the setting")
         if self.join is not None and self.operator != "tumbling":
             raise ValueError("join needs operator tumbling: leave join out, or change the operator")
         if self.emission != "final" and self.operator != "running_aggregate":
