@@ -159,7 +159,7 @@ def test_bash_completes_commands_options_and_files(streamproof: Command, tmp_pat
         ask streamproof validate or
     """
     ended = subprocess.run(["bash", "-c", asks], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert ended.stdout.splitlines() == ["validate", "--once", "minimal", "orders.yaml"], ended.stderr
+    assert ended.stdout.splitlines() == ["validate", "--once", "minimal mirror-maker", "orders.yaml"], ended.stderr
 
 
 def test_there_is_a_script_for_zsh(streamproof: Command) -> None:
