@@ -167,7 +167,7 @@ def test_an_unquoted_time_is_a_start() -> None:
 
 
 def test_the_schema_has_the_keys_at_every_path() -> None:
-    assert keys_at(("inputs", 0, "fields", "id")) == ("path", "unit", "pattern", "time_zone")
+    assert keys_at(("inputs", 0, "fields", "event_time")) == ("path", "unit", "pattern", "time_zone")
     assert keys_at(("inputs", 0, "fields", "key", 1)) == ("path", "unit", "pattern", "time_zone")
     assert keys_at(("faults",)) == ("topic",)
     assert "slide" in keys_at(("oracle", "sliding_window"))

@@ -11,16 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.unit.lateness_rows import clock, judged, passing, poison
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.codecs.columns import UNDECODABLE
 from validator.core.judging import Judging
-from validator.model.frontier import Clock, Frontier, Lookup, PartitionId
+from validator.model.frontier import Frontier, Lookup, PartitionId
 from validator.model.lateness_scope import LatenessScope
 from validator.model.progress import IngestProgress, OffsetGap, TimeRules
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules
-from validator.reconcile.lateness import POSSIBLE_MAX, Lateness, lateness_rows, offset_gap_row, with_possible_reaches
+from validator.reconcile.lateness import POSSIBLE_MAX, Lateness, lateness_rows, with_possible_reaches
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table, rows_of
 from validator.stream.brokers import Topic
@@ -33,32 +34,8 @@ INPUT = PartitionId("input", 0)
 DAY_US = 86_400_000_000
 
 
-def clock(at_us: int) -> Clock:
-    """All topics read through at ``at_us``, every window closed."""
-    return Clock(at_us, 2**60, at_us, at_us, at_us, None, None, 0, False, False)
-
-
-def judged(*rows: dict[str, Any], drops_late: bool = True, scope: LatenessScope | None = "partition") -> dict[str, int]:
-    """The counts of facts long after they were due."""
-    rules = Rules(
-        oracle=TumblingWindow.of(MINUTE_US),
-        overdue_after_us=1,
-        missing_after_us=2,
-        drops_late=drops_late,
-        lateness_scope=scope,
-    )
-    judging = Judging(KnownFacts(None, first_batch=0), rules)
-    judging.absorb(rows_of(Table.FACTS, rows), clock(100), {})
-    sums = judging.absorb(None, clock(10 * MINUTE_US), {})
-    return {name: count for name, count in sums.counts.items() if count}
-
-
 def no_reach(starts: object) -> Any:
     raise AssertionError(f"no event is too far ahead: {starts}")
-
-
-def poison(offset: int, reach_us: int | None = MINUTE_US) -> dict[str, Any]:
-    return {**offset_gap_row("input", 0, offset + 1, 0), "records": 1, "reach_us": reach_us, "batch": 0, "lookup_us": 1}
 
 
 def test_an_event_that_a_hidden_record_may_have_made_late_is_never_missing() -> None:
@@ -70,12 +47,6 @@ def test_an_event_that_a_hidden_record_may_have_made_late_is_never_missing() -> 
     assert judged(event, poison(-1, reach_us=0)) == lost, "a window that ends later than any sane event time"
     assert judged({**event, "partition": 1}, poison(-1)) == lost, "another partition"
     assert judged(event, poison(-1), drops_late=False) == lost, "an engine that must not drop"
-
-
-def passing(topic: str, partition: int, end_us: int = MINUTE_US) -> dict[str, Any]:
-    """An event of another window, by which its partition has passed the end of the first window."""
-    newer = fact("input", [8], batch=0, lookup_us=1, window_us=MINUTE_US)
-    return {**newer, "topic": topic, "partition": partition, "first_offset": 90, "reach_us": end_us}
 
 
 @pytest.mark.parametrize(

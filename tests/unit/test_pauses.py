@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.fed_run import Fed, FedRun, _FedRunner
+from tests.unit.lateness_rows import judged, passing, poison
 from tests.unit.publish_snapshots import NOON_US
 from tests.unit.reconcile_rows import MINUTE_US, fact
-from tests.unit.test_lateness import judged, passing, poison
 from validator.codecs.columns import PAUSED
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
