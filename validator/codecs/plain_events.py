@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -29,7 +30,7 @@ from validator.codecs.plain_fields import (
     Read,
     Readers,
     Unit,
-    amounts_of,
+    amounts_at,
     bools,
     identities,
     instants,
@@ -120,9 +121,7 @@ class PlainEvents:
             known = known & (owed | others)
         addends = []
         for i, place in enumerate(self.addends):
-            column, is_certain = (
-                presence_of(part, place) if i in self.present else amounts_of(part.at(place), absent=True)
-            )
+            column, is_certain = presence_of(part, place) if i in self.present else amounts_at(part, place, absent=True)
             # The rule ignores the field if the condition does not hold.
             addends.append(column if owed.all() else pc.if_else(pa.array(owed), column, None))
             known = known & (is_certain | ~owed)
@@ -141,6 +140,12 @@ class PlainEvents:
     @property
     def can_decode(self) -> bool:
         """Whether records of this form decode here at all."""
+        # One of these fields may be a scalar where the other lies inside it; `$value` is no field.
+        if () in self.where or any(
+            inner != outer and inner[: len(outer)] == outer
+            for inner, outer in product(self.addends, (*self.where, *self.addends))
+        ):
+            return False
         is_json = self.readers is None or isinstance(self.readers.value, JsonReader)
         places = [*self.id, self.event_time, *self.key, *self.addends]
         if self._tested is not None and self._tested.is_nested(places) and not (is_json and self.envelope is None):

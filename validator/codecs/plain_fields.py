@@ -487,6 +487,15 @@ def amounts_of(column: pa.Array, *, absent: bool) -> tuple[pa.Array, Bools]:
     return found, (known & valid) | (~valid if absent else False)
 
 
+def amounts_at(of: Read, place: Path, *, absent: bool) -> tuple[pa.Array, Bools]:
+    """Return the exact numbers at a place, as `amounts_of`."""
+    column = of.at(place)
+    if pa.types.is_floating(column.type) and not is_part(place) and place not in of.columns:
+        # A number of JSON has other digits than its double.
+        return pa.nulls(len(column), AMOUNT), np.zeros(len(column), dtype=np.bool_)
+    return amounts_of(column, absent=absent)
+
+
 def presence_of(of: Read, place: Path) -> tuple[pa.Array, Bools]:
     """Return 1 where a field is not null (`AMOUNT`), and which of them are certain."""
     valid = bools(of.at(place).is_valid())

@@ -22,7 +22,7 @@ from validator.codecs.plain_fields import (
     Keys,
     Read,
     Readers,
-    amounts_of,
+    amounts_at,
     bools,
     form_of,
     identities,
@@ -163,7 +163,7 @@ class PlainResults:
         values = []
         for place in decoder.value_places:
             # The rule knows whether a value is null or absent.
-            column, is_certain = amounts_of(part.at(place), absent=False)
+            column, is_certain = amounts_at(part, place, absent=False)
             values.append(column)
             good = good & is_certain
         lists = []
