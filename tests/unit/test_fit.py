@@ -103,8 +103,7 @@ def judge(log: Log, config: Config) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def judged(batches: Sequence[list[dict[str, Any]]], config: Config) -> tuple[list[dict[str, Any]], list[str]]:
-    rules = Rules(config.oracle, 1, 1, several_inputs=len(config.inputs) > 1)
-    judging = Judging(KnownFacts(None, first_batch=0), rules)
+    judging = Judging(KnownFacts(None, first_batch=0), Rules(config.oracle, 1, 1))
     violations: dict[str, dict[str, Any]] = {}
     for batch, rows in enumerate((*batches, []), 1):
         made = [{**row, "batch": batch, "lookup_us": batch, "hash_b": row["hash_b"] % 2**62} for row in rows]
@@ -208,134 +207,6 @@ def damaged(log: Log, at: Sequence[int], how: Callable[[tuple[int, str, Sequence
 
 def moved(by_us: int) -> Callable[[tuple[int, str, Sequence[int]]], Sequence[Any]]:
     return lambda one: [(one[0] + by_us, *one[1:])]
-
-
-JOIN = "{{kind: windowed_join, join: {join}, left: {left}, right: {right}, size: {size}, offset: {offset}}}"
-JOINED = "[{path: c, input: click}, {path: u, input: update}]"
-
-
-def joining(join: str = "inner", left: str = "click", size: str = "10s", offset: str = "0s") -> str:
-    right = "click" if left == "update" else "update"
-    return JOIN.format(join=join, left=left, right=right, size=size, offset=offset)
-
-
-@dataclass
-class Sides:
-    """The events of a join, by input, and the results of an engine: window, key, and the ids of both inputs."""
-
-    events: list[tuple[str, int, str, int]] = field(default_factory=list)
-    results: list[tuple[int, str, dict[str, list[int]]]] = field(default_factory=list)
-
-    def rows(self, config: Config) -> list[list[dict[str, Any]]]:
-        """The fact rows of the events and of the results."""
-        oracle, spaces = config.oracle, config.oracle.spaces(config.inputs)
-        found: list[list[dict[str, Any]]] = [[], []]
-        for topic, id_, key, at_us in self.events:
-            start = int(oracle.assigned(np.array([at_us])).starts[0])
-            row = fact("input", [id_], batch=0, lookup_us=0, window_us=start, key=key) | {"topic": topic}
-            text = spaces[topic].named(id_)
-            if isinstance(text, str):
-                row |= {"ids": [], "min_id": None, "max_id": None, "text_ids": [{"id": text, "offset": 0}]}
-            found[0].append(row)
-        for offset, (start, key, ids) in enumerate(self.results):
-            named = [spaces[topic].named(id_) for topic, some in ids.items() for id_ in some]
-            row = fact("output", [], batch=0, lookup_us=0, window_us=start, key=key)
-            numbers, texts = ([it for it in named if isinstance(it, kind)] for kind in (int, str))
-            result = {**row["results"][0], "ids": numbers, "text_ids": texts, "offset": offset, "time_us": 0}
-            place = {"first_offset": offset, "last_offset": offset}
-            found[1].append({**row, **place, "contributions": len(named), "hash_a": 1, "results": [result]})
-        return found
-
-    def doctor(self, config: Config) -> list[CheckResult]:
-        """What `doctor` says about these records."""
-        records: list[Read] = [(topic, 0, id_, 0, Event(id_, key, at_us)) for topic, id_, key, at_us in self.events]
-        records += [
-            ("output", 0, at, 0, Result(key, start, (ids["click"], ids["update"])))
-            for at, (start, key, ids) in enumerate(self.results)
-        ]
-        return list(compare(config, records, whole={"click": True, "update": True, "output": True}))
-
-
-def joined(oracle: str, folder: Path, read_key: Callable[[str, str], str], read_us: Callable[[str, int], int]) -> Sides:
-    """A run of an engine: of four windows two have events of both inputs, and two of one input only. ``read_key``,
-    ``read_us``: (input, key or time) -> what the sidecar reads."""
-    of, found = two_inputs(oracle, folder).oracle, Sides()
-    cells: dict[tuple[int, str], dict[str, list[int]]] = defaultdict(lambda: {"click": [], "update": []})
-    for number in range(480):
-        window, key, topic = number // 24, KEYS[number % 3], ("click", "update")[number // 3 % 2]
-        at_us = BEGAN_US + (window * 10 + number % 24 // 3) * SECOND_US
-        if (window + number % 3) % 4 != ("click", "update").index(topic):
-            found.events.append((topic, number, read_key(topic, key), read_us(topic, at_us)))
-            cells[int(of.assigned(np.array([at_us])).starts[0]), key][topic].append(number)
-    alone = of.left if of.join == "left" else None
-    for (start, key), ids in sorted(cells.items()):
-        if all(ids.values()) or (alone and ids[alone]):
-            found.results.append((start, key, ids))
-    return found
-
-
-def two_inputs(oracle: str, folder: Path) -> Config:
-    fields = "fields: {id: id, key: k, event_time: ts}"
-    inputs = f"[{{topic: click, {fields}}}, {{topic: update, {fields}}}]"
-    return loads(CONFIG.format(inputs=inputs, ids=JOINED, oracle=oracle), folder, environment={})
-
-
-def as_written(topic: str, value: Any) -> Any:
-    del topic
-    return value
-
-
-def of_updates(change: Callable[[Any], Any]) -> Callable[[str, Any], Any]:
-    return lambda topic, value: change(value) if topic == "update" else value
-
-
-ELSEWHERE = "the key, the time or its unit in inputs[1].fields may be wrong"
-WRONG_JOINS: dict[str, tuple[str, str, dict[str, Callable[[str, Any], Any]], str, str]] = {
-    "size 5s": (joining(), joining(size="5s"), {}, "oracle.size is 5s, but 10s", ""),
-    "size 20s": (joining(), joining(size="20s"), {}, "oracle.size is 20s, but 10s", ""),
-    "size of a left join": (joining("left"), joining("left", size="5s"), {}, "oracle.size is 5s, but 10s", ""),
-    "offset": (joining(), joining(offset="4s"), {}, "oracle.offset is 4s, but 0s", ""),
-    "join inner": (joining("left"), joining(), {}, "oracle.join is inner, but left fits", ""),
-    "join left": (joining(), joining("left"), {}, "oracle.join is left, but inner fits", ""),
-    "sides": (joining("left"), joining("left", "update"), {}, "oracle.left is update, but click fits", ""),
-    "sides and join": (
-        joining("left", "update"), joining(), {},
-        "oracle.join and oracle.left is inner and click, but left and update fits", ""),
-    "key of a side": (joining(), joining(), {"read_key": of_updates(lambda key: f"x{key}")}, "the keys differ", ""),
-    "key of a side of a left join": (
-        joining("left"), joining("left"), {"read_key": of_updates(lambda key: f"x{key}")}, ELSEWHERE,
-        "none of 120 events of update is in a result for its window and key"),
-    "unit of a side": (joining(), joining(), {"read_us": of_updates(lambda us: us * 1000)}, "1,000 times", ""),
-}  # fmt: skip
-"""The join of the engine, the configured one, what the sidecar reads, and parts of the reasons of `validate` and of
-`doctor` (empty: the same)."""
-
-
-@pytest.mark.parametrize("name", WRONG_JOINS)
-def test_a_wrong_parameter_of_a_join_accuses_no_correct_engine_and_is_named(name: str, tmp_path: Path) -> None:
-    engine, oracle, read, said, shown = WRONG_JOINS[name]
-    log = joined(engine, tmp_path, **{"read_key": as_written, "read_us": as_written, **read})
-    config = two_inputs(oracle, tmp_path)
-    confirmed, reasons = judged(log.rows(config), config)
-    assert confirmed == []
-    assert any("in doubt" in one and said in one for one in reasons), reasons
-    found = [one for one in log.doctor(config) if one.status == "problem"]
-    assert any((shown or said) in one.text for one in found), log.doctor(config)
-
-
-def without(log: Sides, is_lost: Callable[[dict[str, list[int]], int], bool]) -> Sides:
-    return Sides(log.events, [one for at, one in enumerate(log.results) if not is_lost(one[2], at)])
-
-
-def test_a_join_with_a_defect_is_accused(tmp_path: Path) -> None:
-    """It loses some windows with events of one side only, or every second result."""
-    oracle = joining("left")
-    config, log = two_inputs(oracle, tmp_path), joined(oracle, tmp_path, as_written, as_written)
-    lost = (lambda ids, at: not ids["update"] and at % 3 > 0, lambda ids, at: at % 2 == 0)
-    for is_lost in (*lost, lambda ids, at: False):
-        confirmed, reasons = judged(without(log, is_lost).rows(config), config)
-        assert {row["class"] for row in confirmed} == ({"missing"} if is_lost in lost else set())
-        assert reasons == []
 
 
 DEFECTS: dict[str, tuple[str, Callable[[Log], Log]]] = {

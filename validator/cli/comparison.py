@@ -4,7 +4,7 @@ and 4.29)."""
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -44,7 +44,7 @@ def compare(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool
     sample = sampled(config, records, whole=whole)
     outputs, inputs = ([entry.topic for entry in entries] for entries in (config.outputs, config.inputs))
     events = answered(sample)
-    fit = fit_of(sample, config.oracle, _results(events), _lone(config, sample, whole))
+    fit = fit_of(sample, config.oracle, _results(events))
     right = sum(one.is_right for one in events)
     named, known = (sum(bool(rows) for rows in of) for of in _rows(sample))
     if fit.mismatch is not None:
@@ -53,13 +53,6 @@ def compare(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool
     elif len(events) >= FEW and not right:
         text = f"none of {plural(len(events), 'event')} is in a result for its window and key"
         yield problem("results", text + example_clause(config, fit), "check the fields of key and time and their units")
-    elif found := [topic for topic in inputs if len(inputs) > 1 and _none_is_right(events, topic)]:
-        many = sum(one.expected[0].topic == found[0] for one in events)
-        text = f"none of {plural(many, 'event')} of {found[0]} is in a result for its window and key"
-        place = config.entry_of(found[0])
-        yield problem(
-            "results", text + example_clause(config, fit, found[0]), f"check the key and the time in {place}.fields"
-        )
     elif named and known and not events and all(whole.get(topic) for topic in (*inputs, *outputs)):
         text = "no id of a result is the id of an event" + example_clause(config, fit)
         yield problem("results", text, "check inputs[].fields.id and outputs[].fields.ids")
@@ -69,12 +62,6 @@ def compare(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool
         yield ok("results", text) if right == len(events) else note("results", text + example_clause(config, fit))
     if fit.growth is not None:
         yield problem("emission", growth_sentence(config, fit.growth), "check outputs[].emission")
-
-
-def _none_is_right(events: Sequence[core_fit.Answered], topic: str) -> bool:
-    """Whether results name a few events of the input, and none of them where it belongs."""
-    mine = [one.is_right for one in events if one.expected[0].topic == topic]
-    return len(mine) >= FEW and not any(mine)
 
 
 def states_values(config: Config) -> bool:
@@ -240,26 +227,6 @@ def _add_result(config: Config, sample: FitSample, at: Named, result: Result) ->
         for id_ in ids:
             named = at._replace(start_us=start, key=_key(config, result.key, id_), size=size)
             sample.put(_name(space, id_), named=[named])
-
-
-def _lone(config: Config, sample: FitSample, whole: Mapping[str, bool]) -> dict[str, int]:
-    """`CellTotals.lone` of the sample, up to the last window with a result: later ones may be open. Empty unless all
-    events of the inputs are in the sample, since an earlier one may be a partner."""
-    sides = config.oracle.sides
-    if sides is None or not all(whole.get(entry.topic) for entry in config.inputs):
-        return {}
-    given: dict[tuple[int, str | None], Counter[str]] = defaultdict(Counter)
-    named: Counter[tuple[int, str | None]] = Counter()
-    for one in sample.found.values():
-        for it in one.expected:
-            given[it.start_us, it.key][it.topic] += 1
-        named.update({(it.start_us, it.key) for it in one.named})
-    found, last_us = Counter[str](), max((start for start, _ in named), default=ABSENT)
-    for cell, topics in given.items():
-        if len(topics) == 1 and cell[0] <= last_us and named[cell] <= topics.total():
-            side = "left" if sides[0] in topics else "right"
-            found[f"{side}_answered" if named[cell] else f"{side}_silent"] += 1
-    return found
 
 
 def _name(space: str, id_: int | str) -> tuple[int, str]:

@@ -136,7 +136,6 @@ def shares(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> dic
         ("ends_right",): it.ends_right,
         ("ends_wrong",): it.ends_wrong,
         ("unproven_splits",): it.unproven_splits,
-        **{("lone", name): of for name, of in it.lone.items()},
         ("unconsumed_overdue",): it.unconsumed_overdue,
         ("blocked_overdue",): it.blocked_overdue,
         ("held_long",): it.held_long,

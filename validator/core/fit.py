@@ -59,8 +59,7 @@ class Mismatch:
     """Results systematically name other cells than the configuration expects.
 
     ``sign``: what shows it: ``grid`` (named starts at which no window begins), ``results`` (nearly all results have
-    misplaced ids), ``value`` (another value of a parameter fits) or ``sides`` (events without a partner are answered
-    otherwise; ``value`` is None if no sides fit). ``many``, ``among``: the numbers of that sign.
+    misplaced ids) or ``value`` (another value of a parameter fits). ``many``, ``among``: the numbers of that sign.
     ``right``, ``of``: events that are named where they belong, and all answered events of the sample. ``parameter``,
     ``configured``, ``value``: another value of one parameter that makes ``fits`` of them right; None if none is known.
     """
@@ -252,16 +251,6 @@ def _fits(events: Sequence[Answered], bounds: Sequence[tuple[int, int]], one: _H
     return len(fitting)
 
 
-def _other_sides(events: Sequence[Answered], oracle: Oracle, lone: Mapping[str, int]) -> Mismatch | None:
-    """Return whether a join has other sides. Events that results name elsewhere show another mismatch."""
-    other, right, of = oracle.other_sides(lone), sum(one.is_right for one in events), len(events)
-    # SEMANTICS 4.28: without this, a wrong key would look like events without a partner.
-    if other is None or 100 * right < 99 * of:
-        return None
-    fits = other.of if other.value is not None else 0
-    return Mismatch("sides", other.wrong, other.of, right, of, other.parameter, other.configured, other.value, fits)
-
-
 def growth(sample: FitSample, oracle: Oracle) -> Growth | None:
     """Return in how many sampled cells each result contains the one before it; None if these are few."""
     if oracle.reads.replaces:
@@ -337,10 +326,9 @@ def unlike_ids(sample: FitSample) -> Pair | None:
     return None
 
 
-def fit_of(sample: FitSample, oracle: Oracle, results: Mapping[str, int], lone: Mapping[str, int]) -> Fit:
-    """Return what the sample shows. ``results``: as in `mismatch`. ``lone``: as in `CellTotals`."""
+def fit_of(sample: FitSample, oracle: Oracle, results: Mapping[str, int]) -> Fit:
+    """Return what the sample shows. ``results``: as in `mismatch`."""
     events = answered(sample)
-    found = mismatch(sample, events, oracle, results)
-    if found is None or found.parameter is None:
-        found = _other_sides(events, oracle, lone) or found
-    return Fit(found, growth(sample, oracle), pairs(sample, events), unlike_ids(sample))
+    return Fit(
+        mismatch(sample, events, oracle, results), growth(sample, oracle), pairs(sample, events), unlike_ids(sample)
+    )

@@ -372,9 +372,9 @@ class Judging:
         """Return what the sample shows, if there are violations that a wrong configuration may explain."""
         if not any(sums.violations(name) for name in VIOLATIONS):
             return None
-        seen = self.sample.version, (*sums.results.items(), *sums.lone.items())
+        seen = self.sample.version, tuple(sums.results.items())
         if self._fit[0] != seen:
-            self._fit = seen, fit_of(self.sample, self.rules.oracle, sums.results, sums.lone)
+            self._fit = seen, fit_of(self.sample, self.rules.oracle, sums.results)
         return self._fit[1]
 
     def _judge(self, rows: Ints, clock: Clock, offsets: Mapping[TopicPartition, PartitionOffsets]) -> CellTotals:

@@ -93,7 +93,6 @@ class CellTotals:
       (`validator.stream.retention`).
     - ``events``: settled, open, out_of_scope -> input records that cells count. ``answers``: output, late and rejected
       records that they count (`validator.model.coverage`).
-    - ``lone``: as in `Judged`, the number of cells by name; empty without a join.
     - ``fit``: what the sample of events shows while there are violations; None for the totals of some cells.
     - ``inputs``: counts by input topic; empty for a single input. ``outputs``: counts by output topic; empty for a
       single output. ``set_aside``: counts by side (late, rejected).
@@ -144,7 +143,6 @@ class CellTotals:
     answers: int = 0
     inputs: dict[str, TopicCounts] = field(default_factory=dict)
     outputs: dict[str, TopicCounts] = field(default_factory=dict)
-    lone: dict[str, int] = field(default_factory=dict)
     set_aside: dict[str, TopicCounts] = field(default_factory=dict)
     fit: Fit | None = None
 
@@ -204,8 +202,10 @@ class CellTotals:
             results={name: count + times * other.results.get(name, 0) for name, count in self.results.items()},
             on_record={name: self.on_record.get(name, 0) + times * other.on_record.get(name, 0) for name in VIOLATIONS},
             unproven={name: self.unproven.get(name, 0) + times * other.unproven.get(name, 0) for name in VIOLATIONS},
-            events=_summed(self.events, other.events, times),
-            lone=_summed(self.lone, other.lone, times),
+            events={
+                name: self.events.get(name, 0) + times * other.events.get(name, 0)
+                for name in sorted({*self.events, *other.events})
+            },
             inputs=_both(self.inputs, other.inputs, times),
             outputs=_both(self.outputs, other.outputs, times),
             set_aside=_both(self.set_aside, other.set_aside, times),
@@ -258,10 +258,6 @@ class CellTotals:
     def empty(cls) -> CellTotals:
         """Return the totals over no cells."""
         return cls(dict.fromkeys(CONTRIBUTIONS, 0), dict.fromkeys(RESULTS, 0))
-
-
-def _summed(these: Mapping[str, int], those: Mapping[str, int], times: int) -> dict[str, int]:
-    return {name: these.get(name, 0) + times * those.get(name, 0) for name in sorted({*these, *those})}
 
 
 def _both(these: Mapping[str, TopicCounts], those: Mapping[str, TopicCounts], times: int) -> dict[str, TopicCounts]:

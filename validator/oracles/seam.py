@@ -95,17 +95,6 @@ class Declared(NamedTuple):
     drops_late: bool
 
 
-class OtherSides(NamedTuple):
-    """The sides of a join by its results: ``parameter`` is ``value`` instead of ``configured`` (None: no value fits).
-    Cells with events of one side only contradict the configured one in ``wrong`` of ``of`` cases."""
-
-    parameter: str
-    configured: str
-    value: str | None
-    wrong: int
-    of: int
-
-
 class Oracle(Frozen):
     """One kind of oracle. All instants are microseconds since the epoch; arrays have one entry per event or cell.
 
@@ -309,17 +298,6 @@ class Oracle(Frozen):
 
         del texts, drops_late
         return window_classes(id_counts, flags, collapse=collapse)
-
-    @property
-    def sides(self) -> tuple[str, str] | None:
-        """The left and the right input of a join; None for other oracles."""
-        return None
-
-    def other_sides(self, lone: Mapping[str, int]) -> OtherSides | None:
-        """Return the sides of a join that explain the answers of cells with events of one side only, if they differ
-        from the configured ones. ``lone``: `CellTotals.lone`."""
-        del lone
-        return None
 
     def spaces(self, inputs: Sequence[Input]) -> Mapping[str, IdSpace]:
         """Input topic -> its id space; empty if all inputs share one."""

@@ -6,14 +6,14 @@ its names are in docs/oracles/windowed_join.md, "The rule".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
 from pydantic import model_validator
 
 from validator.model.id_spaces import IdSpace
-from validator.oracles.seam import Declared, OtherSides
+from validator.oracles.seam import Declared
 from validator.oracles.windows import CLOSED_RIGHT_IN_ZONE, Windows
 from validator.settings.built import Combination
 from validator.settings.errors import broken_rule_at
@@ -34,10 +34,6 @@ COLLAPSE_IN_JOIN: Final = Combination(
     "`collapse` with `windowed_join`",
     "collapse is not supported for a join, which counts an id once per cell anyway",
 )
-
-
-_FEW: Final = 3
-_NEARLY_ALL: Final = 100
 
 
 class WindowedJoin(Windows):
@@ -61,28 +57,6 @@ class WindowedJoin(Windows):
         if self.left == self.right:
             raise broken_rule_at("right", SELF_JOIN.problem, "name the other input")
         return self
-
-    @property
-    def sides(self) -> tuple[str, str]:
-        """The left and the right input."""
-        return self.left, self.right
-
-    def other_sides(self, lone: Mapping[str, int]) -> OtherSides | None:
-        """The sides by which nearly all cells with events of one side only are answered, or left without an answer."""
-        own = {"left": self.join == "left", "right": False}
-        counts = {side: (lone.get(f"{side}_answered", 0), lone.get(f"{side}_silent", 0)) for side in own}
-        seen = {side: _answers_alone(*of) for side, of in counts.items()}
-        differs = [side for side in own if seen[side] is not None and seen[side] is not own[side]]
-        if not differs:
-            return None
-        wrong = sum(counts[side][own[side]] for side in differs)
-        of = sum(sum(counts[side]) for side in differs)
-        left, right = (own[side] if seen[side] is None else seen[side] for side in own)
-        if right:
-            both = "oracle.join and oracle.left", f"{self.join} and {self.left}", f"left and {self.right}"
-            parameter, configured, value = both if self.join == "inner" else ("oracle.left", self.left, self.right)
-            return OtherSides(parameter, configured, None if left else value, wrong, of)
-        return OtherSides("oracle.join", self.join, "left" if left else "inner", wrong, of)
 
     @property
     def explained_by_one(self) -> int | None:
@@ -142,13 +116,6 @@ class WindowedJoin(Windows):
         is_right = np.zeros(len(id_counts.id), dtype=np.bool_)
         is_right[id_counts.is_text == 1] = of_right[id_counts.id[id_counts.is_text == 1]]
         return classes(id_counts, flags, is_right, left_alone=self.join == "left", drops_late=drops_late)
-
-
-def _answers_alone(answered: int, silent: int) -> bool | None:
-    """Return whether events of one side have results without a partner; None if the cells do not show it."""
-    most, least = max(answered, silent), min(answered, silent)
-    # SEMANTICS 4.28: at least three cells, and nearly all.
-    return None if most < _FEW or _NEARLY_ALL * least >= most + least else answered > silent
 
 
 def classes(id_counts: IdCounts, flags: Flags, is_right: Bools, *, left_alone: bool, drops_late: bool) -> IdVerdicts:

@@ -9,7 +9,7 @@ counts are exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -143,8 +143,6 @@ class Judged:
     - ``by_input``: topic -> the fields of `TopicCounts`. Only for several inputs.
     - ``by_output``: topic -> the fields of `TopicCounts` but ``outstanding``. Only for several outputs.
     - ``by_set_aside``: side (late, rejected) -> ``read``, ``matched`` and ``undecided`` of `TopicCounts`.
-    - ``lone``: `left_answered`, `left_silent` and so on: joins only; cells in scope with events of one side only, whose
-      results have no other ids, or which have no answer although they are due.
     - ``may_change``: a value is wrong, but further results of the cell may still correct it.
     - ``state``: number in `STATES`.
     - ``version``: the extent of the facts on which a comparison of the cell's ids would be based.
@@ -185,7 +183,6 @@ class Judged:
     by_input: dict[str, dict[str, Ints]]
     by_output: dict[str, dict[str, Ints]]
     by_set_aside: dict[str, dict[str, Ints]]
-    lone: dict[str, Bools]
     may_change: Bools
     state: Ints
     version: Ints
@@ -648,7 +645,6 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
         by_input=_by_input(cells, rules, it),
         by_output=_by_output(cells, it, settled),
         by_set_aside=_by_set_aside(cells, it),
-        lone=_lone(cells, counts, it),
         may_change=may_change,
         state=it.state,
         version=it.version,
@@ -676,23 +672,6 @@ def _by_set_aside(cells: Columns, it: _Decisions) -> dict[str, dict[str, Ints]]:
         outside = np.where(~it.in_scope & _has_no_event(cells), cells[f"{side}_count"], 0)
         undecided = np.where(is_exact, 0, given - matched)
         found[side] = {"read": given, "matched": matched, "undecided": undecided, "outside": outside}
-    return found
-
-
-def _lone(cells: Columns, counts: Mapping[str, Ints], it: _Decisions) -> dict[str, Bools]:
-    """Return `Judged.lone`."""
-    if cells.oracle.sides is None:
-        return {}
-    nothing = np.zeros(len(cells), dtype=np.int64)
-    left, right = (cells[f"given/{topic}"] if topic in cells.inputs else nothing for topic in cells.oracle.sides)
-    silent = (it.state == MISSING) & (it.observed == 0) & (counts["overdue"] + counts["unconsumed"] == 0)
-    silent &= counts["dropped_late"] == 0
-    found: dict[str, Bools] = {}
-    for side, mine, is_alone in (("left", left, right == 0), ("right", right, left == 0)):
-        is_lone = is_alone & (mine > 0) & it.in_scope
-        # More ids than the cell has events are also those of another cell: a wrong key or size makes no event lone.
-        answered = it.resolved & (cells["processed_count"] > 0) & (cells["processed_count"] <= mine)
-        found |= {f"{side}_answered": is_lone & answered, f"{side}_silent": is_lone & silent}
     return found
 
 

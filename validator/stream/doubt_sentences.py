@@ -102,7 +102,6 @@ def mismatch_sentence(one: Mismatch) -> str:
         "grid": f"{many} sampled results name a start at which no window of the oracle begins",
         "results": f"{many} results have events of other windows or keys",
         "value": f"results name other windows for {many} sampled events than the oracle expects",
-        "sides": f"{many} windows with events of one input only have a result, or none, against oracle.join",
     }[one.sign]
     check = "a parameter of the oracle, or the fields of key and time, may be wrong"
     return f"the configuration is in doubt: {seen}: {_other_value(one) or check}"
@@ -112,8 +111,6 @@ def _other_value(one: Mismatch | None) -> str | None:
     """The value of a parameter that fits, as a clause; None if none is known."""
     if one is None or one.parameter is None:
         return None
-    if one.sign == "sides":
-        return f"{one.parameter} is {one.configured}, but {one.value or 'neither side'} fits"
     events = plural(one.of, "sampled event")
     if one.configured is None:
         return (
