@@ -571,3 +571,18 @@ def test_every_package_ships_its_types_and_its_files() -> None:
     files = [path for package in packages for path in (ROOT / package).rglob("*") if path.is_file()]
     others = [path for path in files if path.suffix not in (".py", ".pyc")]
     assert [path for path in others if not any(path.match(pattern) for pattern in shipped)] == []
+
+
+def test_a_set_aside_change_is_an_event_if_it_is_one_on_an_input() -> None:
+    changes = "inputs.0.envelope=debezium", "inputs.0.operations=[create, update]", "late.0.envelope=debezium"
+    assert problems(*changes) == (
+        "c.yaml: late[0].operations: it lacks update, which the inputs have; write [create, update].",
+    )
+    assert loads(EXAMPLES["clickstream"], "/etc", (*changes, "late.0.operations=[create, update]"), {}).late
+
+
+def test_an_absent_key_has_no_words() -> None:
+    given = problems("inputs.0.missing_key=owed", example="kafka-streams-word-count")
+    assert given == (
+        "c.yaml: inputs[0].missing_key (from --set inputs.0.missing_key): an absent text has no words; write skip.",
+    )

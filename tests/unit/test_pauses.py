@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,10 +42,25 @@ class _Run(FedRun):
     runs = _Reaching
 
 
-def told(folder: Path, scope: str, silent: Collection[int], restarts: Collection[int] = ()) -> Snapshot:
+def told(
+    folder: Path,
+    scope: str,
+    silent: Collection[int],
+    restarts: Collection[int] = (),
+    *,
+    first: Mapping[str, str] | None = None,
+    corrected: Mapping[int, Mapping[str, str]] | None = None,
+) -> Snapshot:
     """The report of a run: at each step, every 10 s, an event on each partition, and each window's result a minute
-    later. Partition 1 is 20 s behind, and has no event at the ``silent`` steps."""
-    timing = {"late_policy": "drop", "lateness_scope": scope, "idle_after": "1m", "missing_after": "2m"}
+    later. Partition 1 is 20 s behind, and has no event at the ``silent`` steps. ``first``: other settings of `timing`.
+    ``corrected``: step -> settings of `timing` from there on."""
+    timing = {
+        "late_policy": "drop",
+        "lateness_scope": scope,
+        "idle_after": "1m",
+        "missing_after": "2m",
+        **(first or {}),
+    }
     zero = {"max_disorder": "0s", "allowed_lateness": "0s"}
     given = [f"timing.{name}={value}" for name, value in (timing | zero).items()]
     run = _Run(folder, (*given, "late=[]", "oracle.size=1m"))
@@ -67,7 +82,25 @@ def told(folder: Path, scope: str, silent: Collection[int], restarts: Collection
         shown = run.feed(fed, after_us=STEP_US)
         if step in restarts:
             run.restart()
+        for name, value in (corrected or {}).get(step, {}).items():
+            run.correct(f"timing.{name}={value}")
     return shown
+
+
+@pytest.mark.parametrize(
+    ("first", "corrected"),
+    [
+        ({"lateness_scope": "global"}, {LOST + 3: {"lateness_scope": "idle"}}),
+        ({"late_policy": "report"}, {LOST + 3: {"late_policy": "drop"}}),
+        ({}, {5: {"lateness_scope": "global"}, LOST + 3: {"lateness_scope": "idle"}}),
+        ({"idle_after": "3m"}, {LOST + 3: {"idle_after": "1m"}}),
+    ],
+)
+def test_pauses_from_before_they_were_followed_are_not_known(
+    first: Mapping[str, str], corrected: Mapping[int, Mapping[str, str]], tmp_path: Path
+) -> None:
+    shown = told(tmp_path, "idle", range(LOST - 4, LOST), first=first, corrected=corrected)
+    assert (shown.contributions["missing"], shown.contributions["overdue"]) == (0, 1)
 
 
 def test_without_a_pause_a_loss_is_proven_that_other_partitions_would_excuse(tmp_path: Path) -> None:
@@ -113,6 +146,7 @@ IDLE = Frontier("input", "click", 0, "id", 3, 10, 0, 10, 10, 5, read_through_us=
     ("after_us", "known", "at_us", "read_us", "pauses"),
     [
         pytest.param(None, None, 50, None, ((3, 60),), id="the first batch"),
+        pytest.param(41, None, 50, None, ((3, 60),), id="the first batch after they were not followed"),
         pytest.param(None, (), 50, None, ((8, 60),), id="no event yet"),
         pytest.param(41, (), 50, None, (), id="an event just before"),
         pytest.param(40, (), 50, None, ((8, 60),), id="an event a pause before"),
@@ -124,12 +158,12 @@ IDLE = Frontier("input", "click", 0, "id", 3, 10, 0, 10, 10, 5, read_through_us=
 def test_a_pause_lasts_until_half_of_idle_after_later(
     after_us: int | None, known: Pauses | None, at_us: int, read_us: int | None, pauses: Pauses
 ) -> None:
-    before = replace(IDLE, next_offset=8, pauses=known)
+    before = replace(IDLE, next_offset=8, pauses=known, pause_us=None if known is None else 10)
     assert replace(IDLE, event_after_us=after_us).with_pauses(before, at_us, 10, read_us).pauses == pauses
 
 
 def test_a_bounded_number_of_pauses_is_kept_and_joined_ones_excuse_more() -> None:
-    frontier = replace(IDLE, pauses=())
+    frontier = replace(IDLE, pauses=(), pause_us=9)
     for offset in range(30):
         frontier = replace(frontier, next_offset=offset)
         frontier = frontier.with_pauses(frontier, offset, 9, None)

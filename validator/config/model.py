@@ -17,7 +17,7 @@ from validator.config.oracle import Oracle
 from validator.config.registry import SchemaRegistry
 from validator.config.start import EARLIEST, Start, StartValue
 from validator.model.classes import Guarantee
-from validator.model.envelopes import ENVELOPES
+from validator.model.envelopes import ENVELOPES, EVENTS
 from validator.model.kafka_options import FILE_OPTIONS, OptionsRefused, librdkafka_options
 from validator.model.lateness_scope import LatenessScope
 from validator.model.wording import plural
@@ -412,6 +412,7 @@ class Config(Frozen):
                 problem = f"it has {plural(len(key), 'field')} and the key of inputs[0] has {width}"
                 raise broken_rule_at(f"{place}.fields.key", problem, "give every key the same number of fields")
         self._ids_fit()
+        self._operations_fit()
         for i, late in enumerate(self.late):
             if late.fields.position is not None:
                 problem = "only a rejected record can name its input record by position"
@@ -468,6 +469,16 @@ class Config(Frozen):
             if width and item.fields.id is not None and len(item.fields.id) != width:
                 problem = f"it has {plural(len(item.fields.id), 'field')} and the id of inputs[0] has {width}"
                 raise broken_rule_at(f"{place}.fields.id", problem, "give every id the same number of fields")
+
+    def _operations_fit(self) -> None:
+        # Otherwise a change that is an event of an input looks lost once it is set aside.
+        owed = {operation for one in self.inputs if one.envelope for operation in one.operations or EVENTS}
+        aside = [(f"late[{i}]", one) for i, one in enumerate(self.late)]
+        aside += [(f"rejected[{i}]", one) for i, one in enumerate(self.rejected)]
+        for place, item in aside:
+            if item.envelope is not None and (lacks := sorted(owed.difference(item.operations or EVENTS))):
+                problem = f"it lacks {' and '.join(lacks)}, which the inputs have"
+                raise broken_rule_at(f"{place}.operations", problem, f"write [{', '.join(sorted(owed))}]")
 
     def entry_of(self, topic: str) -> str:
         """The path of a topic's entry in the file, such as ``inputs[0]``; the topic itself if it has none."""

@@ -115,7 +115,8 @@ class Frontier:
       the batch that read it.
     - ``event_after_us``: the same of the newest event that moves the watermark. ``pauses``: (offset, instant) pairs,
       oldest first; the engine may have taken an input partition for idle before it read this offset, and have read
-      records of other partitions that were appended before the instant. None: pauses are not followed.
+      records of other partitions that were appended before the instant. ``pause_us``: the pauses are at least this
+      long. None: pauses are not followed.
     - ``unread_since_us``: the read-through time before the earliest loss of records that were not read yet
       (0: the partition was never read through). For an input, it is 0 after its topic was recreated or its log was
       cut back, since the engine may never have read the lost events.
@@ -153,6 +154,7 @@ class Frontier:
     appended_after_us: int | None = None
     event_after_us: int | None = None
     pauses: Pauses | None = None
+    pause_us: int | None = None
     unprovable_below: int | None = None
     read_through_before_us: int | None = None
     cleanup_policy: str | None = None
@@ -265,16 +267,18 @@ class Frontier:
         ``before``: the frontier before this batch. ``pause_us``: how long a partition must pause at least to be idle to
         the engine. ``read_us``: every input was read through this instant before this batch.
         """
-        begun = self.first_offset if before is None or before.pauses is None else before.next_offset
-        known = {} if before is None else dict(before.pauses or ())
+        # Pauses that are shorter than those followed so far, or from before any were followed, are not known.
+        known = before is not None and before.pause_us is not None and before.pause_us <= pause_us
+        found = dict(before.pauses or ()) if before is not None and known else {}
+        begun = before.next_offset if before is not None and known else self.first_offset
         # SEMANTICS 2.31: what follows the newest event may have been appended a pause later, up to this lookup.
-        if self.event_after_us is None or at_us - self.event_after_us >= pause_us:
-            known[begun] = at_us + pause_us
-        pauses = sorted((at, until_us) for at, until_us in known.items() if read_us is None or read_us < until_us)
+        if not known or self.event_after_us is None or at_us - self.event_after_us >= pause_us:
+            found[begun] = at_us + pause_us
+        pauses = sorted((at, until_us) for at, until_us in found.items() if read_us is None or read_us < until_us)
         while len(pauses) > _PAUSES_KEPT:
             (offset, _), (_, until_us), *later = pauses
             pauses = [(offset, until_us), *later]
-        return replace(self, pauses=tuple(pauses))
+        return replace(self, pauses=tuple(pauses), pause_us=pause_us)
 
     def idle(self, idle_after_us: int, outages: Outages = ()) -> bool:
         """Return whether the partition had no data for ``idle_after_us`` of its own read-through time and has no unread

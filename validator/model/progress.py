@@ -120,7 +120,9 @@ class IngestProgress:
     def _with_pauses(self, frontiers: dict[PartitionId, Frontier], lookup_us: int) -> dict[PartitionId, Frontier]:
         """Return ``frontiers`` after the lookup, with the pauses of inputs."""
         if (pause_us := self.rules.pause_us) is None:
-            return frontiers
+            return {
+                partition: replace(frontier, pauses=None, pause_us=None) for partition, frontier in frontiers.items()
+            }
         read_us = earliest_read_through_us(f for f in self.frontiers.values() if f.side == "input" and f.exists)
         return {
             partition: frontier.with_pauses(self.frontiers.get(partition), lookup_us, pause_us, read_us)

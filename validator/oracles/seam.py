@@ -367,6 +367,8 @@ class Oracle(Frozen):
         for i, one in enumerate(declared.inputs):
             if one.explode is not None and (not counts or len(one.fields.key) > 1 or list(declared.set_aside)):
                 raise broken_rule_at(f"inputs[{i}].explode", EXPLODE.problem, "leave it out")
+            if one.explode is not None and one.missing_key == "owed":
+                raise broken_rule_at(f"inputs[{i}].missing_key", "an absent text has no words", "write skip")
 
     def check_condition(self, declared: Declared) -> None:
         """Raise PydanticCustomError for a condition that this oracle cannot judge, or on a field that contains, or lies

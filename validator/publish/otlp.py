@@ -45,18 +45,25 @@ class OtlpSender:
     def close(self) -> None:
         """Send the newest samples, and end."""
         self._ended.set()
-        self._thread.join(2 * _REQUEST_SECONDS)
+        self._thread.join(_REQUEST_SECONDS)
 
     def _run(self) -> None:
         fails = ending = False
         while not ending:
             ending = self._ended.wait(self._place.interval_us / 1e6)
             samples = self._samples()
-            if samples is not None:
-                failed = self._exporter.export(data_of(samples, *self._names, time.time_ns())).name != "SUCCESS"
+            # A collector that did not answer would only delay the end.
+            if samples is not None and not (ending and fails):
+                failed = not self._is_sent(samples)
                 if failed is not fails:
                     self._say(_REFUSED if failed else "metrics.otlp: the endpoint accepts the metrics now")
                 fails = failed
+
+    def _is_sent(self, samples: Samples) -> bool:
+        try:
+            return bool(self._exporter.export(data_of(samples, *self._names, time.time_ns())).name == "SUCCESS")
+        except Exception:  # noqa: BLE001 - whatever it is, its text may contain a header, and the next request may succeed
+            return False
 
 
 def data_of(samples: Samples, pipeline: str, instance: str, now_ns: int) -> Any:

@@ -183,6 +183,8 @@ class Publisher:
         try:
             self._server = Server(metrics.address, metrics.port, routes, Access(metrics, self._say))
         except OSError as error:
+            if self._otlp is not None:
+                self._otlp.close()
             raise EndpointError(metrics.address, metrics.port, error.strerror or str(error)) from None
         endpoint = Endpoint(metrics.address, self._server.port, self._scheme)
         described = {"address": endpoint.address, "port": endpoint.port, "url": endpoint.url, "pid": os.getpid()}

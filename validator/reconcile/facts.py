@@ -66,6 +66,7 @@ FRONTIER_TYPE: Final = pa.struct(
         ("unowed", pa.int64()),
         ("event_after_us", pa.int64()),
         ("pauses", list_of(pa.struct([("offset", pa.int64()), ("until_us", pa.int64())]))),
+        ("pause_us", pa.int64()),
         ("watermark_us", pa.int64()),
     ]
 )

@@ -235,6 +235,7 @@ def _frontier_value(frontier: Frontier, watermark_us: int | None) -> Mapping[str
         "pauses": None
         if frontier.pauses is None
         else [{"offset": offset, "until_us": until_us} for offset, until_us in frontier.pauses],
+        "pause_us": frontier.pause_us,
         "read_through_before_us": frontier.read_through_before_us,
         "cleanup_policy": frontier.cleanup_policy,
         "compacted_below": frontier.compacted_below,
