@@ -634,24 +634,24 @@ def log_lines() -> Shape:
     return _by_page(30_000, rows(240, 1_700), line)
 
 
-@shape
-def named_values() -> Shape:
+def _named(line: Callable[[Row], str]) -> Shape:
+    """Lines of named values, and windows of 10 s with their ids."""
     return listed(
         rows(120, 1_000),
-        lambda row: one(f'ts={row[2]} level=info id={row[0]} page={row[1]} msg="page {row[0] % 3} viewed"'),
+        lambda row: one(line(row)),
         10_000,
         lambda start, key, ids: one({"page": key, "start": start, "ids": ids}),
     )
+
+
+@shape
+def named_values() -> Shape:
+    return _named(lambda row: f'ts={row[2]} level=info id={row[0]} page={row[1]} msg="page {row[0] % 3} viewed"')
 
 
 @shape
 def named_values_with_commas() -> Shape:
-    return listed(
-        rows(120, 1_000),
-        lambda row: one(f"id={row[0]}, page={row[1]}, ts={row[2]}"),
-        10_000,
-        lambda start, key, ids: one({"page": key, "start": start, "ids": ids}),
-    )
+    return _named(lambda row: f"id={row[0]}, page={row[1]}, ts={row[2]}")
 
 
 @shape

@@ -402,16 +402,7 @@ class Config(Frozen):
         inputs = {event_input.topic for event_input in self.inputs}
         if len({event_input.duplicates for event_input in self.inputs}) > 1:
             raise broken_rule_at("inputs[1].duplicates", MIXED_DUPLICATES.problem, "use the same value for every input")
-        width = len(self.inputs[0].fields.key)
-        keyed = [(f"inputs[{i}]", item.fields.key) for i, item in enumerate(self.inputs)]
-        keyed += [(f"outputs[{i}]", item.fields.key) for i, item in enumerate(self.outputs)]
-        keyed += [(f"late[{i}]", item.fields.key) for i, item in enumerate(self.late)]
-        keyed += [(f"rejected[{i}]", item.fields.key) for i, item in enumerate(self.rejected)]
-        for place, key in keyed:
-            if len(key) != width:
-                problem = f"it has {plural(len(key), 'field')} and the key of inputs[0] has {width}"
-                raise broken_rule_at(f"{place}.fields.key", problem, "give every key the same number of fields")
-        self._ids_fit()
+        self._widths_fit()
         self._operations_fit()
         for i, late in enumerate(self.late):
             if late.fields.position is not None:
@@ -427,12 +418,10 @@ class Config(Frozen):
                 if any(path.path == "$offset" for path in entry.fields.id or ()):
                     problem = "each input has the same offsets, and all inputs share their ids"
                     raise broken_rule_at(f"inputs[{i}].fields.id", problem, "name a field that identifies the event")
-        set_aside = [(f"late[{i}]", item) for i, item in enumerate(self.late)]
-        set_aside += [(f"rejected[{i}]", item) for i, item in enumerate(self.rejected)]
-        declared = Declared(self.inputs, self.outputs, set_aside, self.timing.late_policy == "drop")
+        declared = Declared(self.inputs, self.outputs, self._set_aside, self.timing.late_policy == "drop")
         self.oracle.check(declared)
         reads = Reads.of_topics(self.inputs, self.outputs)
-        if self.oracle.reading(reads).by_key and width == 1 and not set_aside:
+        if self.oracle.reading(reads).by_key and len(self.inputs[0].fields.key) == 1 and not self._set_aside:
             # Only counts of a key allow several events of one record, as `explode` does.
             has_rows = any(one.envelope is not None and ENVELOPES[one.envelope].is_listed for one in self.inputs)
             self.oracle.reading(reads._replace(explodes=reads.explodes or has_rows))
@@ -459,23 +448,36 @@ class Config(Frozen):
             self.canary.check_rounds(self.timing.missing_after_us)
         return self
 
-    def _ids_fit(self) -> None:
-        width = len(self.inputs[0].fields.id or ())
-        entries: list[tuple[str, Input | Output | Late]] = [(f"inputs[{i}]", one) for i, one in enumerate(self.inputs)]
-        entries += [(f"outputs[{i}]", one) for i, one in enumerate(self.outputs)]
-        entries += [(f"late[{i}]", one) for i, one in enumerate(self.late)]
-        entries += [(f"rejected[{i}]", one) for i, one in enumerate(self.rejected)]
-        for place, item in entries:
-            if width and item.fields.id is not None and len(item.fields.id) != width:
-                problem = f"it has {plural(len(item.fields.id), 'field')} and the id of inputs[0] has {width}"
-                raise broken_rule_at(f"{place}.fields.id", problem, "give every id the same number of fields")
+    @property
+    def _set_aside(self) -> list[tuple[str, Late]]:
+        found = [(f"late[{i}]", item) for i, item in enumerate(self.late)]
+        return found + [(f"rejected[{i}]", item) for i, item in enumerate(self.rejected)]
+
+    @property
+    def _entries(self) -> list[tuple[str, Input | Output | Late]]:
+        """The topics with records of the pipeline and their places in the file, inputs first."""
+        return [
+            *((f"inputs[{i}]", item) for i, item in enumerate(self.inputs)),
+            *((f"outputs[{i}]", item) for i, item in enumerate(self.outputs)),
+            *self._set_aside,
+        ]
+
+    def _widths_fit(self) -> None:
+        for name in ("key", "id"):
+            first = getattr(self.inputs[0].fields, name)
+            for place, item in self._entries:
+                fields = getattr(item.fields, name)
+                # Events without ids, and results without an id of their own, have none.
+                if first is not None and fields is not None and len(fields) != len(first):
+                    problem = f"it has {plural(len(fields), 'field')} and the {name} of inputs[0] has {len(first)}"
+                    raise broken_rule_at(
+                        f"{place}.fields.{name}", problem, f"give every {name} the same number of fields"
+                    )
 
     def _operations_fit(self) -> None:
         # Otherwise a change that is an event of an input looks lost once it is set aside.
         owed = {operation for one in self.inputs if one.envelope for operation in one.operations or EVENTS}
-        aside = [(f"late[{i}]", one) for i, one in enumerate(self.late)]
-        aside += [(f"rejected[{i}]", one) for i, one in enumerate(self.rejected)]
-        for place, item in aside:
+        for place, item in self._set_aside:
             if item.envelope is not None and (lacks := sorted(owed.difference(item.operations or EVENTS))):
                 problem = f"it lacks {' and '.join(lacks)}, which the inputs have"
                 raise broken_rule_at(f"{place}.operations", problem, f"write [{', '.join(sorted(owed))}]")
@@ -487,10 +489,7 @@ class Config(Frozen):
 
     def topics_by_place(self) -> tuple[tuple[str, str], ...]:
         """(place in the file, topic) of every topic, inputs first."""
-        places = [(f"inputs[{i}].topic", item.topic) for i, item in enumerate(self.inputs)]
-        places += [(f"outputs[{i}].topic", item.topic) for i, item in enumerate(self.outputs)]
-        places += [(f"late[{i}].topic", item.topic) for i, item in enumerate(self.late)]
-        places += [(f"rejected[{i}].topic", item.topic) for i, item in enumerate(self.rejected)]
+        places = [(f"{place}.topic", item.topic) for place, item in self._entries]
         if self.faults is not None:
             places.append(("faults.topic", self.faults.topic))
         if self.canary is not None:

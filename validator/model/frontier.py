@@ -268,11 +268,13 @@ class Frontier:
         the engine. ``read_us``: every input was read through this instant before this batch.
         """
         # Pauses that are shorter than those followed so far, or from before any were followed, are not known.
-        known = before is not None and before.pause_us is not None and before.pause_us <= pause_us
-        found = dict(before.pauses or ()) if before is not None and known else {}
-        begun = before.next_offset if before is not None and known else self.first_offset
+        followed = (
+            before if before is not None and before.pause_us is not None and before.pause_us <= pause_us else None
+        )
+        found = {} if followed is None else dict(followed.pauses or ())
+        begun = self.first_offset if followed is None else followed.next_offset
         # SEMANTICS 2.31: what follows the newest event may have been appended a pause later, up to this lookup.
-        if not known or self.event_after_us is None or at_us - self.event_after_us >= pause_us:
+        if followed is None or self.event_after_us is None or at_us - self.event_after_us >= pause_us:
             found[begun] = at_us + pause_us
         pauses = sorted((at, until_us) for at, until_us in found.items() if read_us is None or read_us < until_us)
         while len(pauses) > _PAUSES_KEPT:

@@ -121,7 +121,8 @@ class IngestProgress:
         """Return ``frontiers`` after the lookup, with the pauses of inputs."""
         if (pause_us := self.rules.pause_us) is None:
             return {
-                partition: replace(frontier, pauses=None, pause_us=None) for partition, frontier in frontiers.items()
+                partition: frontier if frontier.pause_us is None else replace(frontier, pauses=None, pause_us=None)
+                for partition, frontier in frontiers.items()
             }
         read_us = earliest_read_through_us(f for f in self.frontiers.values() if f.side == "input" and f.exists)
         return {
