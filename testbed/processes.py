@@ -26,12 +26,18 @@ TERMINATE_GRACE_SECONDS = 10.0
 _GROUP_POLL_SECONDS = 0.02
 
 # The kernel sends the signal of PR_SET_PDEATHSIG (1) when the starting *thread* ends, hence _spawner below. If the
-# parent died before the call, no signal is sent; the second line checks for that. exec keeps the setting.
+# parent died before the call, no signal is sent; the next line checks for that. exec keeps the setting.
+# The process itself tells the guardian its group, before it can have a further member: a parent that is killed right
+# after the start could not.
 _DIE_WITH_PARENT = """
 import ctypes, os, sys
-if ctypes.CDLL(None).prctl(1, 9) != 0 or os.getppid() != int(sys.argv[1]): os._exit(125)
-try: os.execvp(sys.argv[2], sys.argv[2:])
-except OSError as error: print(f"{sys.argv[2]}: {error}", file=sys.stderr, flush=True); os._exit(127)
+if sys.platform == "linux" and ctypes.CDLL(None).prctl(1, 9) != 0 or os.getppid() != int(sys.argv[1]): os._exit(125)
+guardian = int(sys.argv[2])
+try: os.write(guardian, b"+%d\\n" % os.getpid())
+except BrokenPipeError: pass
+os.close(guardian)
+try: os.execvp(sys.argv[3], sys.argv[3:])
+except OSError as error: print(f"{sys.argv[3]}: {error}", file=sys.stderr, flush=True); os._exit(127)
 """
 
 _GUARD = """
@@ -57,16 +63,19 @@ class _Guardian:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def send(self, message: str) -> None:
-        """Send one line; the first call starts the guardian."""
+    def pipe(self) -> int:
+        """The file descriptor that it reads ``+GROUP`` and ``-GROUP`` from. The first call starts the guardian."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self._process = _spawner.submit(self._start).result()
             assert self._process.stdin is not None
-            # If the guardian was killed, PR_SET_PDEATHSIG still works.
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.write(f"{message}\n".encode())
-                self._process.stdin.flush()
+            return self._process.stdin.fileno()
+
+    def forget(self, group: int) -> None:
+        """Not kill the group: it has ended."""
+        # If the guardian was killed, PR_SET_PDEATHSIG still works.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self.pipe(), f"-{group}\n".encode())
 
     @staticmethod
     def _start() -> subprocess.Popen[bytes]:
@@ -103,18 +112,19 @@ class OwnedProcess:
         """Start ``command`` with stdout and stderr appended to ``log``, without stdin, and with ``environment`` added
         to this process's.
 
-        Raises :class:`ProcessStartError` if the program does not exist or is not executable.
+        Raises :class:`ProcessStartError` if no process can be started, for example in a missing ``folder``. A program
+        that does not exist is named in the log, and the exit status is 127, as in a shell.
         """
         self.log = log
         self.name = name or Path(command[0]).name
-        self._popen = _spawner.submit(self._start, [str(part) for part in command], environment, folder).result()
-        _guardian.send(f"+{self.pid}")
+        guardian = _guardian.pipe()
+        ended_with_this = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), str(guardian)]
+        command = [*ended_with_this, *map(str, command)]
+        self._popen = _spawner.submit(self._start, command, guardian, environment, folder).result()
 
     def _start(
-        self, command: list[str], environment: Mapping[str, str] | None, folder: Path | None
+        self, command: Sequence[str | Path], guardian: int, environment: Mapping[str, str] | None, folder: Path | None
     ) -> subprocess.Popen[bytes]:
-        if sys.platform == "linux":
-            command = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             try:
@@ -124,6 +134,7 @@ class OwnedProcess:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
+                    pass_fds=(guardian,),
                     env={**os.environ, **(environment or {})},
                     cwd=folder,
                 )
@@ -175,7 +186,7 @@ class OwnedProcess:
         self.send_signal(signal.SIGKILL)
         status = self._popen.wait()
         self._await_empty_group()
-        _guardian.send(f"-{self.pid}")
+        _guardian.forget(self.pid)
         return status
 
     def _await_empty_group(self) -> None:

@@ -1,6 +1,6 @@
 """Runs the parts of the test suite, each in its own pytest and within its time budget, and adds up their counts.
 
-There are two tiers. The first one has all tests that are not marked ``full``, and a quarter of the random histories.
+There are two tiers. The first one has all tests that are not marked ``full``, and an eighth of the random histories.
 ``all`` before the parts asks for the second one, which has everything. A file or a test that is named runs whatever its
 tier. In the first tier, the parts that are bound by the CPU run beside the others, which mostly wait.
 
@@ -61,7 +61,7 @@ SPLIT_ARGUMENTS = ["--dist", "loadfile", "--max-worker-restart", "0"]
 PROCESSES = {"unit": 2, "property": 2, "contract": 2, "crash": 2, "integration": 3}
 # A file that takes as long as a third of its part begins first. By default it would run last, beside an idle process.
 LONGEST = {"property": "tests/property/test_spark_core.py"}
-SEED = "STREAMPROOF_TEST_SEED"  # chooses a quarter of the random histories: tests/worlds.py
+SEED = "STREAMPROOF_TEST_SEED"  # chooses an eighth of the random histories: tests/worlds.py
 WORLDS = "STREAMPROOF_WORLDS"  # size of a run of random histories; 2000 is the full one
 # Without compiled modules, each of hundreds of processes compiles all modules again, for a second of CPU.
 NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
@@ -142,9 +142,9 @@ def selection(part: str, *, everything: bool) -> list[str]:
 def chosen_histories(*, first_tier: bool) -> dict[str, str]:
     """The variables that choose the random histories, unless the environment has them.
 
-    The first tier has a quarter of them, chosen by the commit.
+    The first tier has an eighth of them, chosen by the commit.
     """
-    chosen = {SEED: commit_seed(), WORLDS: "500"} if first_tier else {}
+    chosen = {SEED: commit_seed(), WORLDS: "250"} if first_tier else {}
     chosen |= {name: os.environ[name] for name in (SEED, WORLDS) if name in os.environ}
     if chosen:
         print(f"==> random histories: {' '.join(f'{name}={chosen[name]}' for name in chosen)} repeats them", flush=True)

@@ -115,8 +115,8 @@ def test_full_tests_run_only_in_the_second_tier_or_by_name(
     assert closing_line(capfd) == f"{passed} passed, 0 failed, 0 skipped"
 
 
-@pytest.mark.parametrize(("arguments", "worlds"), [([], "500"), (["all"], None)])
-def test_the_first_tier_has_a_quarter_of_the_histories_and_their_seed_is_printed(
+@pytest.mark.parametrize(("arguments", "worlds"), [([], "250"), (["all"], None)])
+def test_the_first_tier_has_an_eighth_of_the_histories_and_their_seed_is_printed(
     suite: Suite, capfd: pytest.CaptureFixture[str], arguments: list[str], worlds: str | None
 ) -> None:
     text = f"import os\ndef test_it(): assert os.environ.get('STREAMPROOF_WORLDS') == {worlds!r}"

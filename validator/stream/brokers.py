@@ -50,6 +50,14 @@ _COORDINATOR_MOVES: Final = (
     KafkaError.NOT_COORDINATOR,
 )
 """Transient error codes: first request for any group, restart of a broker, or another broker taking over the group."""
+_LEADER_MOVES: Final = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
+"""Transient error codes: a topic that was just created, or an election."""
 _RETRY_SECONDS: Final = 0.1
 _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()
@@ -211,21 +219,28 @@ class Brokers:
     def _offsets(
         self, partitions: list[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
     ) -> dict[PartitionId, int]:
-        try:
-            futures = self._admin.list_offsets(
-                dict.fromkeys(partitions, spec),
-                isolation_level=isolation,
-                request_timeout=self._timeout_seconds,
-            )
-        except KafkaException as error:
-            raise self._unreachable(error) from error
-        found = {}
-        for partition, future in futures.items():
+        """The offsets that ``spec`` asks for. While a leader moves, they are asked for again until the timeout."""
+        deadline = time.monotonic() + self._timeout_seconds
+        while True:
             try:
-                found[PartitionId(partition.topic, partition.partition)] = self._answer(future).offset
+                futures = self._admin.list_offsets(
+                    dict.fromkeys(partitions, spec),
+                    isolation_level=isolation,
+                    request_timeout=self._timeout_seconds,
+                )
             except KafkaException as error:
-                raise self._unreachable(error, f"topic {partition.topic}") from error
-        return found
+                raise self._unreachable(error) from error
+            found = {}
+            for partition, future in futures.items():
+                try:
+                    found[PartitionId(partition.topic, partition.partition)] = self._answer(future).offset
+                except KafkaException as error:
+                    if error.args[0].code() not in _LEADER_MOVES or time.monotonic() >= deadline:
+                        raise self._unreachable(error, f"topic {partition.topic}") from error
+            if len(found) == len(futures):
+                return found
+            time.sleep(_RETRY_SECONDS)
+            self.seen(partition.topic for partition in partitions)  # refreshes the client's metadata
 
     def _answer(self, future: Future[_Answer]) -> _Answer:
         """The answer to a request. Raises KafkaException, or `BrokersRefuse` before the request's timeout."""
