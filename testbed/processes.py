@@ -27,7 +27,7 @@ _GROUP_POLL_SECONDS = 0.02
 
 # The kernel sends the signal of PR_SET_PDEATHSIG (1) when the starting *thread* ends, hence _spawner below. If the
 # parent died before the call, no signal is sent; the next line checks for that. exec keeps the setting.
-# The process itself tells the guardian its group, before it can have a further member: a parent that is killed right
+# The process itself sends the guardian its group, before it can have a further member: a parent that is killed right
 # after the start could not.
 _DIE_WITH_PARENT = """
 import ctypes, os, sys

@@ -2,7 +2,7 @@
 
 There are two tiers. The first one has all tests that are not marked ``full``, and an eighth of the random histories.
 ``all`` before the parts asks for the second one, which has everything. A file or a test that is named runs whatever its
-tier. In the first tier, the parts that are bound by the CPU run beside the others, which mostly wait.
+tier. The parts that are bound by the CPU run beside the others, which mostly wait.
 
 The last line is ``N passed, N failed, N skipped``. The exit status is 1 if a test failed or none ran.
 """
@@ -39,8 +39,8 @@ class Part:
 
 # In the order in which they run: the fastest feedback first.
 PARTS = {
-    "unit": Part(1800, 1800),
-    "property": Part(1800, 3600),
+    "unit": Part(1800, 5400),
+    "property": Part(1800, 7200),
     "contract": Part(360, 600),
     "crash": Part(360, 1800),
     "integration": Part(720, 3600),
@@ -51,8 +51,8 @@ PARTS = {
 }
 # What the first tier is allowed to take on two quiet cores. A busy machine takes longer, so it is only reported.
 FIRST_TIER_SECONDS = 900
-# Parts that are bound by the CPU. In the first tier they run beside the others, at a priority that leaves these the CPU
-# whenever they need it, and print what they said when they end.
+# Parts that are bound by the CPU. They run beside the others, at a priority that leaves these the CPU whenever they
+# need it, and print what they said when they end.
 BESIDE = ("unit", "property")
 BESIDE_PRIORITY = 10
 # Parts that run in several processes, each with one file at a time. Parts that measure times have one. A process that
@@ -92,14 +92,15 @@ def main(arguments: list[str]) -> int:
     """Run the parts that ``arguments`` begin with, after ``all`` with all their tests. Without parts, run the files and
     tests that they name, or else all parts. Returns the exit status."""
     everything = arguments[:1] == [ALL]
-    parts, rest = split(arguments[1:] if everything else arguments)
+    tier, arguments = arguments[:everything], arguments[everything:]
+    parts, rest = split(arguments)
     histories = chosen_histories(first_tier=bool(parts) and not everything)
     started = time.monotonic()
 
-    beside = [] if everything or set(parts) <= set(BESIDE) else [part for part in parts if part in BESIDE]
+    beside = [] if set(parts) <= set(BESIDE) else [part for part in parts if part in BESIDE]
     total = Counts()
     with contextlib.ExitStack() as stack:
-        others = stack.enter_context(running_beside(beside, rest, histories)) if beside else []
+        others = stack.enter_context(running_beside(tier, beside, rest, histories)) if beside else []
         for part in parts:
             if part not in beside:
                 budget = PARTS[part].all_seconds if everything else PARTS[part].first_seconds
@@ -172,12 +173,14 @@ def closing(took_seconds: float) -> str:
 
 
 @contextlib.contextmanager
-def running_beside(parts: list[str], rest: list[str], histories: dict[str, str]) -> Iterator[list[Counts]]:
+def running_beside(
+    tier: list[str], parts: list[str], rest: list[str], histories: dict[str, str]
+) -> Iterator[list[Counts]]:
     """Runs ``parts`` in a process of their own and prints what it says part by part. The list has their counts at the
     end. An interruption ends it as Ctrl-C does."""
     print(f"==> beside the other parts: {', '.join(parts)}", flush=True)
     process = subprocess.Popen(
-        [sys.executable, __file__, *parts, *rest],
+        [sys.executable, __file__, *tier, *parts, *rest],
         env={**os.environ, **histories},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

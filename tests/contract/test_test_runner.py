@@ -69,8 +69,9 @@ def test_outcomes_are_totalled_over_the_parts(suite: Suite, capfd: pytest.Captur
     assert said.index("==> e2e") < said.index("==> faults")
 
 
+@pytest.mark.parametrize(("tier", "passed"), [([], 3), (["all"], 4)])
 def test_parts_bound_by_the_cpu_run_beside_the_others_and_count(
-    suite: Suite, capfd: pytest.CaptureFixture[str]
+    suite: Suite, capfd: pytest.CaptureFixture[str], tier: list[str], passed: int
 ) -> None:
     # Each of the two tests waits for the other one.
     text = """
@@ -79,10 +80,11 @@ def test_{0}():
     pathlib.Path("{0}").touch()
     while not pathlib.Path("{1}").exists(): time.sleep(0.01)
 """
-    runner = suite(unit=MIXED + text.format("unit", "faults"), faults=text.format("faults", "unit"))
-    assert runner.main([]) == 1
+    long = "\nimport pytest\n@pytest.mark.full\ndef test_long(): pass"
+    runner = suite(unit=MIXED + long + text.format("unit", "faults"), faults=text.format("faults", "unit"))
+    assert runner.main(tier) == 1
     said = capfd.readouterr().out
-    assert said.splitlines()[-1] == "3 passed, 2 failed, 1 skipped"
+    assert said.splitlines()[-1] == f"{passed} passed, 2 failed, 1 skipped"
     assert "no such kernel" in said
     runner.main(["unit"])
     assert "==> beside" not in capfd.readouterr().out, "alone it prints as it runs"

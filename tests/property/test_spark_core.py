@@ -33,7 +33,7 @@ from validator.stream.run_record import RunRecord
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.property, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.property, pytest.mark.timeout(2700)]
 
 CAUSAL: Final = 600
 FAULTY: Final = 1450

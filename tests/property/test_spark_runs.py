@@ -34,7 +34,7 @@ from validator.reconcile.judge import RESULTS, VIOLATIONS
 from validator.state.tables import Table
 from validator.stream.saved_cells import Saver
 
-pytestmark = [pytest.mark.property, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.property, pytest.mark.timeout(2700)]
 
 TWINS: Final[dict[str, Callable[..., Case]]] = {
     "tumbling_window": case,

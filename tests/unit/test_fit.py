@@ -22,6 +22,7 @@ from tests.unit.fed_run import confirmed as confirmed_of
 from tests.unit.memory_tables import MemoryTables
 from tests.unit.read_through import read_through
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
+from tests.worlds import some
 from validator.cli.check_result import CheckResult
 from validator.cli.comparison import Read, compare
 from validator.codecs.one_record import Event, Result
@@ -185,7 +186,7 @@ WRONG: dict[str, tuple[Engine, str, str]] = {
 """The engine, the configured oracle, and a part of the reason."""
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", some(WRONG))
 def test_a_wrong_parameter_accuses_no_correct_engine_and_is_named(name: str, tmp_path: Path) -> None:
     engine, oracle, said = WRONG[name]
     said = "results have events of other windows or keys" if said == "9_results" else said

@@ -13,7 +13,6 @@ import pytest
 
 from tests.unit.fed_run import Fed, FedRun
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
-from tests.worlds import some
 from validator.codecs.columns import KNOWN
 from validator.model.classes import Verdict
 from validator.model.snapshot import Snapshot
@@ -207,7 +206,8 @@ def _reported(run: FedRun, shown: Snapshot) -> object:
     )
 
 
-@pytest.mark.parametrize("seed", some([5, 11]))
+@pytest.mark.full
+@pytest.mark.parametrize("seed", [5, 11])
 def test_a_restart_after_retention_decides_the_same(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     settings, steps = SETTINGS[seed % len(SETTINGS)], _history(rng)

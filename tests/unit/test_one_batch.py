@@ -7,6 +7,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
@@ -233,8 +234,7 @@ def on_record(tables: MemoryTables) -> tuple[Any, ...]:
     return records, +confirmed, +retracted, verdicts
 
 
-@pytest.mark.parametrize("killed_in", range(len(HISTORY)))
-@pytest.mark.parametrize("name", IN_EVERY_BATCH)
+@pytest.mark.parametrize(("name", "killed_in"), some(product(IN_EVERY_BATCH, range(len(HISTORY)))))
 def test_a_kill_at_any_step_of_a_batch_loses_and_repeats_nothing(
     name: str, killed_in: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,7 +264,7 @@ def test_a_kill_at_any_step_of_a_batch_loses_and_repeats_nothing(
     assert run.shown().violations == undisturbed.shown().violations
 
 
-@pytest.mark.parametrize("failed_in", range(len(HISTORY)))
+@pytest.mark.parametrize("failed_in", some(range(len(HISTORY))))
 def test_nothing_is_recorded_of_a_batch_whose_facts_were_not_stored(
     failed_in: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -421,7 +421,7 @@ def test_a_run_killed_at_its_end_can_be_ended_again(name: str, tmp_path: Path, m
     assert on_record(tables) == on_record(expected)
 
 
-@pytest.mark.parametrize("settles", [False, True], ids=["in_memory", "settled"])
+@pytest.mark.parametrize("settles", some([False, True]), ids=["in_memory", "settled"])
 @pytest.mark.parametrize("name", some(["before_retiring", "after_retiring"]))
 def test_a_kill_during_retirement_changes_no_total(
     name: str, settles: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -59,7 +59,7 @@ def test_an_open_transaction_keeps_cells_for_twice_the_retention(tmp_path: Path,
         assert [reason for reason in shown.reasons if "before the verdict was decided" in reason]
 
 
-@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("is_restarted", some([False, True]))
 def test_cells_do_not_accumulate_behind_a_transaction_that_never_ends(tmp_path: Path, is_restarted: bool) -> None:
     run = FedRun(tmp_path, SETTINGS)
     run.logs.open_from["output"] = 0
