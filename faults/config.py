@@ -162,13 +162,14 @@ def mapping_in(file: Path, keys: str) -> dict[str, Any]:
 def _read(file: Path, keys: str) -> tuple[dict[str, Any], str]:
     try:
         text = documents.read(file)
-        data = expanded(documents.parse(text, texts=[documents.KAFKA_OPTIONS]), os.environ, file.parent)
+        data = documents.parse(text, texts=[documents.KAFKA_OPTIONS])
+        data = expanded(data, os.environ, file.parent)
     except OSError as error:
         raise FaultConfigError(f"{file}: cannot be read ({error.strerror}).") from error
     except documents.DocumentRefused as error:
         raise FaultConfigError(f"{file}: is not accepted as YAML ({error}).") from error
-    except ReferencesUnresolved as error:
-        raise FaultConfigError(f"{file}: {error}") from error
+    except ReferencesUnresolved as unresolved:
+        raise FaultConfigError("\n".join(unresolved.sentences(str(file), text, {}))) from unresolved
     if not isinstance(data, dict):
         raise FaultConfigError(f"{file}: must hold a mapping with {keys}.")
     return data, text

@@ -196,13 +196,15 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | Iterabl
         raise GeneratorConfigError(f"{file}: invalid YAML ({error}).") from error
     if not isinstance(data, dict):
         raise GeneratorConfigError(f"{file}: must contain a mapping with kafka: and topic:.")
+    origins: dict[documents.Place, str] = {}
     for dotted, value in _pairs(overrides):
         _put(data, dotted, value)
+        origins[_steps(dotted)] = f"--set {dotted}"
     try:
         data = expanded(data, os.environ, file.parent)
-    except ReferencesUnresolved as error:
-        raise GeneratorConfigError(f"{file}: {error}") from error
-    config = parse(data, str(file), text)
+    except ReferencesUnresolved as unresolved:
+        raise GeneratorConfigError("\n".join(unresolved.sentences(str(file), text, origins))) from unresolved
+    config = parse(data, str(file), text, origins)
     kafka = config.kafka.model_copy(update={"options": beside(file.resolve().parent, config.kafka.options)})
     config = config.model_copy(update={"kafka": kafka})
     if config.journal is not None and not config.journal.is_absolute():
@@ -210,20 +212,24 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | Iterabl
     return config
 
 
-def parse(data: Mapping[str, object], source: str = "generator configuration", text: str = "") -> GeneratorConfig:
-    """Validate ``data``; ``source`` names it in error messages, ``text`` is that of its file. Raises
-    GeneratorConfigError."""
+def parse(
+    data: Mapping[str, object],
+    source: str = "generator configuration",
+    text: str = "",
+    origins: Mapping[documents.Place, str] | None = None,
+) -> GeneratorConfig:
+    """Validate ``data``; ``source`` names it in error messages, ``text`` is that of its file, ``origins`` are as in
+    `documents.at_setting`. Raises GeneratorConfigError."""
     try:
         return GeneratorConfig.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "as a whole"
         reason = first["msg"].removeprefix("Value error, ").rstrip(".")
         if first["type"] == "extra_forbidden":
             reason = "is not a known key; docs/generator.md lists the keys"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        place = documents.at_line(source, text, first["loc"])
-        raise GeneratorConfigError(f"{place}: {where}: {reason}{more}.") from error
+        place = documents.at_setting(source, text, first["loc"], origins or {})
+        raise GeneratorConfigError(f"{place}: {reason}{more}.") from error
 
 
 def _pairs(overrides: Mapping[str, object] | Iterable[str]) -> Iterable[tuple[str, object]]:
@@ -244,9 +250,13 @@ def _pairs(overrides: Mapping[str, object] | Iterable[str]) -> Iterable[tuple[st
             raise GeneratorConfigError(f"{dotted}: the value is invalid YAML ({error}).") from error
 
 
-def _put(data: dict[str, Any], dotted: str, value: object) -> None:
+def _steps(dotted: str) -> tuple[str, ...]:
     option = dotted.removeprefix(_OPTIONS)
-    *parents, last = [*_OPTIONS.split(".")[:-1], option] if option != dotted else dotted.split(".")
+    return (*documents.KAFKA_OPTIONS, option) if option != dotted else tuple(dotted.split("."))
+
+
+def _put(data: dict[str, Any], dotted: str, value: object) -> None:
+    *parents, last = _steps(dotted)
     here = data
     for name in parents:
         below = here.setdefault(name, {})

@@ -5,13 +5,16 @@ second.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from faults import config as faults
+from generator import config as generator
 from validator.cli.main import main
 from validator.config.document import parse_value
-from validator.config.load import loads
+from validator.config.load import load, loads
 from validator.model.documents import DocumentRefused, line_of, parse, read
 from validator.model.references import EXPANDED_MAX, FILE_BYTES_MAX, ReferencesUnresolved, expanded, variables_in
 from validator.settings.errors import ConfigError
@@ -155,7 +158,7 @@ def test_references_cannot_expand_without_bound(tmp_path: Path) -> None:
     begin = time.process_time()
     with pytest.raises(ReferencesUnresolved, match="more than 8,388,608 characters") as refused:
         expanded({"a": many}, {"A": "y" * 100_000}, tmp_path)
-    assert len(refused.value.problems) == 1
+    assert len(refused.value.found) == 1
     assert time.process_time() - begin < 1.0
     with pytest.raises(ReferencesUnresolved, match="more than 8,388,608 characters"):
         expanded(["${file:large}"] * (EXPANDED_MAX // FILE_BYTES_MAX + 1), {}, tmp_path)
@@ -164,6 +167,30 @@ def test_references_cannot_expand_without_bound(tmp_path: Path) -> None:
             expanded({"a": f"${{file:{endless}}}"}, {}, tmp_path)
     # The value of a variable is not expanded again.
     assert expanded(["${A}-$${A}"], {"A": "${A}${A}"}, tmp_path) == ["${A}${A}-${A}"]
+
+
+@pytest.mark.parametrize("read_file", [load, generator.load, faults.load])
+def test_every_file_names_the_line_of_a_reference_without_a_value(
+    read_file: Callable[[Path], object], tmp_path: Path
+) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text("topics:\n- a\n- b: '${ABSENT_1}'\n\nkafka: {options: {sasl.password: '${ABSENT_2}'}}\n")
+    with pytest.raises(Exception, match="is not set") as refused:
+        read_file(file)
+    assert str(refused.value).splitlines() == [
+        f"{file}, line 3: topics[1].b: environment variable ABSENT_1 is not set; set it.",
+        f"{file}, line 5: kafka.options.sasl.password: environment variable ABSENT_2 is not set; set it.",
+    ]
+
+
+def test_a_problem_of_an_override_names_the_override(tmp_path: Path) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text("kafka: {bootstrap_servers: 'b:1'}\nlimit: {events: 5}\n")
+    with pytest.raises(ConfigError, match=r": kafka\.bootstrap_servers \(from --set kafka\.bootstrap_servers\): "):
+        load(file, ["kafka.bootstrap_servers=${ABSENT}"])
+    for given in ("x", "${ABSENT}"):
+        with pytest.raises(generator.GeneratorConfigError, match=r": limit\.events \(from --set limit\.events\): "):
+            generator.load(file, [f"limit.events={given}"])
 
 
 def test_variables_in_lists_the_references_of_a_document() -> None:

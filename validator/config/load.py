@@ -16,7 +16,6 @@ from validator.config import overrides as outside
 from validator.config.document import FREE_MAPS, parse_document, read_text
 from validator.config.model import Config
 from validator.config.options import is_secret
-from validator.model.documents import at_line
 from validator.model.references import ReferencesUnresolved, expanded, value_at, variables_in
 from validator.settings.errors import ExpansionError, InvalidConfigError
 
@@ -46,22 +45,16 @@ def loads(
     variables = os.environ if environment is None else environment
     applied = [*outside.from_environment(variables), *outside.from_assignments(assignments)]
     document = outside.apply(document, applied)
+    origins = {tuple(int(s) if s.isdigit() else s for s in o.place): o.origin for o in applied}
     try:
         whole = expanded(document, variables, Path(folder))
     except ReferencesUnresolved as unresolved:
-        from validator.config.problems import parsed
-
-        places = [parsed(problem.partition(": ")[0]) for problem in unresolved.problems]
-        raise ExpansionError(
-            f"{at_line(source, text, place)}: {problem}"
-            for place, problem in zip(places, unresolved.problems, strict=True)
-        ) from None
+        raise ExpansionError(unresolved.sentences(source, text, origins)) from None
     try:
         config = Config.model_validate(whole, context={"folder": Path(folder)})
     except ValidationError as error:
         from validator.config.problems import sentences  # it needs the schema, which is slow to make
 
-        origins = {tuple(int(s) if s.isdigit() else s for s in o.place): o.origin for o in applied}
         problems = sentences(error.errors(include_url=False), source, origins, document, whole, text)
         raise InvalidConfigError(problems) from None
     config._secret_variables = _secret_variables(document, variables)  # noqa: SLF001 - frozen for all others

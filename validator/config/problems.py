@@ -10,12 +10,11 @@ from typing import Any, Final
 from pydantic_core import ErrorDetails
 
 from validator.config.schema import LISTS_OF_ONE, SHORT_FORMS, keys_at
-from validator.model.documents import at_line
+from validator.model.documents import Place, at_setting, spell
 from validator.model.references import value_at
 from validator.oracles.kinds import built, unbuilt
 from validator.settings.built import NOT_BUILT
 
-Location = tuple[str | int, ...]
 _SECRET_LENGTH_MIN: Final = 4
 """A shorter value is a part of many words, and no secret."""
 
@@ -36,7 +35,7 @@ TYPES: Final[dict[str, str]] = {
 def sentences(
     errors: Iterable[ErrorDetails],
     source: str,
-    origins: Mapping[Location, str],
+    origins: Mapping[Place, str],
     written: Any = None,
     whole: Any = None,
     text: str = "",
@@ -55,12 +54,12 @@ def sentences(
     return [_sentence(detail, source, origins, written, whole, text) for detail in kept]
 
 
-def _below(location: Location, above: Location) -> bool:
+def _below(location: Place, above: Place) -> bool:
     return len(location) > len(above) and location[: len(above)] == above
 
 
 def _sentence(
-    detail: ErrorDetails, source: str, origins: Mapping[Location, str], written: Any, whole: Any, document: str
+    detail: ErrorDetails, source: str, origins: Mapping[Place, str], written: Any, whole: Any, document: str
 ) -> str:
     location = _location(detail)
     problem, fix = _finding(detail, location)
@@ -71,18 +70,15 @@ def _sentence(
             problem = problem.replace(repr(part), repr(text))
             if len(part) >= _SECRET_LENGTH_MIN:
                 problem = problem.replace(part, text)
-    origin = next((origins[at[:n]] for n in range(len(at), 0, -1) if at[:n] in origins), None)
-    if origin is not None:
-        return f"{source}: {spell(at)} (from {origin}): {problem}; {fix}."
-    return f"{at_line(source, document, at)}: {spell(at)}: {problem}; {fix}."
+    return f"{at_setting(source, document, at, origins)}: {problem}; {fix}."
 
 
-def parsed(place: str) -> Location:
+def parsed(place: str) -> Place:
     """A place that is written as `spell` writes it."""
     return tuple(int(step) if step.isdigit() else step for step in re.findall(r"[^.\[\]]+", place))
 
 
-def _finding(detail: ErrorDetails, location: Location) -> tuple[str, str]:
+def _finding(detail: ErrorDetails, location: Place) -> tuple[str, str]:
     kind = detail["type"]
     context: Mapping[str, Any] = detail.get("ctx") or {}
     if kind == "broken_rule":
@@ -111,7 +107,7 @@ def _finding(detail: ErrorDetails, location: Location) -> tuple[str, str]:
     return f"{_shown(detail)} does not fit", detail["msg"][:1].lower() + detail["msg"][1:]
 
 
-def _of_type(detail: ErrorDetails, location: Location) -> str:
+def _of_type(detail: ErrorDetails, location: Place) -> str:
     kind = detail["type"]
     is_path = (detail.get("ctx") or {}).get("class_name") in SHORT_FORMS
     is_path = is_path or (kind == "tuple_type" and location[-1] in LISTS_OF_ONE)
@@ -121,7 +117,7 @@ def _of_type(detail: ErrorDetails, location: Location) -> str:
     return f"{fix} in quotes" if in_quotes else fix
 
 
-def _unknown_key(location: Location) -> tuple[str, str]:
+def _unknown_key(location: Place) -> tuple[str, str]:
     known = keys_at(location[:-1])
     close = difflib.get_close_matches(str(location[-1]), known, n=1)
     if close:
@@ -134,7 +130,7 @@ def _kind(name: str) -> tuple[str, str]:
     return problem, f"use {_one_of([*built()])}"
 
 
-def _location(detail: ErrorDetails) -> Location:
+def _location(detail: ErrorDetails) -> Place:
     """The place in the file: pydantic's location without the kind of oracle, which is not a key of the file."""
     found = tuple(detail["loc"])
     if found[:1] != ("oracle",):
@@ -142,14 +138,6 @@ def _location(detail: ErrorDetails) -> Location:
     if detail["type"].startswith("union_tag_"):
         return ("oracle", "kind")
     return (found[0], *found[2:])
-
-
-def spell(location: Location) -> str:
-    """``location`` as the docs write it: ``inputs[0].fields.id``."""
-    text = ""
-    for step in location:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
-    return text
 
 
 def _shown(detail: ErrorDetails) -> str:
@@ -165,7 +153,7 @@ def _name(value: object) -> str:
     return "mapping" if isinstance(value, dict) else "list" if isinstance(value, (list, tuple)) else "value"
 
 
-def _built(location: Location, expected: str) -> str:
+def _built(location: Place, expected: str) -> str:
     """Those of the values in pydantic's list that this version supports, joined by `or`."""
     unbuilt = NOT_BUILT.get(spell(location)) or NOT_BUILT.get(str(location[-1])) or frozenset()
     values = [value for value in re.findall(r"'([^']*)'", expected) if value not in unbuilt]

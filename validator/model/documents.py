@@ -9,7 +9,7 @@ text, and numbers with a leading zero are refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, NoReturn
 
@@ -39,6 +39,8 @@ _SHOWN_LENGTH: Final = 60
 
 KeyPath = tuple[str, ...]
 """Keys from the outermost mapping inwards; empty: the document itself."""
+Place = tuple[str | int, ...]
+"""Keys and positions of lists, from the outermost inwards."""
 KAFKA_OPTIONS: Final[KeyPath] = ("kafka", "options")
 """Place of the Kafka client options in a configuration file of the project."""
 
@@ -221,6 +223,26 @@ def at_line(source: str, text: str, place: Iterable[str | int]) -> str:
     """Return ``source``, the name of a file, with the line of a place in its ``text``."""
     line = line_of(text, place)
     return source if line is None else f"{source}, line {line}"
+
+
+def spell(place: Place) -> str:
+    """Return ``place`` as the docs write it: ``inputs[0].fields.id``."""
+    text = ""
+    for step in place:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text
+
+
+def at_setting(source: str, text: str, place: Place, origins: Mapping[Place, str]) -> str:
+    """Return ``source`` and a place in its ``text``: with the line, or with the override that set it.
+
+    ``origins``: place -> the override that set it.
+    """
+    spelled = spell(place) or "as a whole"
+    origin = next((origins[place[:n]] for n in range(len(place), 0, -1) if place[:n] in origins), None)
+    if origin is not None:
+        return f"{source}: {spelled} (from {origin})"
+    return f"{at_line(source, text, place)}: {spelled}"
 
 
 def _with_texts(node: yaml.Node | None, place: KeyPath) -> yaml.Node | None:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from validator.model.documents import Place, at_setting, spell
+
 REFERENCE: Final = re.compile(r"\$(\$\{)|\$\{([^}]{0,500})\}")
 """The bound on the length keeps the search linear if braces are never closed."""
 NAME: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
@@ -24,11 +26,15 @@ _SHOWN_LENGTH: Final = 60
 
 
 class ReferencesUnresolved(ValueError):
-    """References that cannot be expanded; ``problems`` holds one sentence for each."""
+    """References that cannot be expanded; ``found`` holds the place of each and a sentence without it."""
 
-    def __init__(self, problems: Iterable[str]) -> None:
-        self.problems: tuple[str, ...] = tuple(problems)
-        super().__init__(" ".join(self.problems))
+    def __init__(self, found: Iterable[tuple[Place, str]]) -> None:
+        self.found = tuple(found)
+        super().__init__(" ".join(f"{spell(place)}: {problem}" for place, problem in self.found))
+
+    def sentences(self, source: str, text: str, origins: Mapping[Place, str]) -> list[str]:
+        """One sentence for each, as `at_setting` names its place in the ``text`` of the file ``source``."""
+        return [f"{at_setting(source, text, place, origins)}: {problem}" for place, problem in self.found]
 
 
 def variables_in(document: Any) -> frozenset[str]:
@@ -61,7 +67,7 @@ def expanded(document: Any, environment: Mapping[str, str], folder: Path) -> Any
     Raises `ReferencesUnresolved`.
     """
     work = _Expansion(environment, folder)
-    result = work.expand(document, "")
+    result = work.expand(document, ())
     if work.problems:
         raise ReferencesUnresolved(work.problems)
     return result
@@ -72,16 +78,16 @@ class _Expansion:
         self._environment = environment
         self._folder = folder
         self._left = EXPANDED_MAX
-        self.problems: list[str] = []
+        self.problems: list[tuple[Place, str]] = []
 
-    def expand(self, node: Any, place: str) -> Any:
+    def expand(self, node: Any, place: Place) -> Any:
         if isinstance(node, dict):
-            return {key: self.expand(item, f"{place}.{key}" if place else str(key)) for key, item in node.items()}
+            return {key: self.expand(item, (*place, str(key))) for key, item in node.items()}
         if isinstance(node, list):
-            return [self.expand(item, f"{place}[{i}]") for i, item in enumerate(node)]
+            return [self.expand(item, (*place, i)) for i, item in enumerate(node)]
         return REFERENCE.sub(lambda match: self._value(match, place), node) if isinstance(node, str) else node
 
-    def _value(self, match: re.Match[str], place: str) -> str:
+    def _value(self, match: re.Match[str], place: Place) -> str:
         if match.group(1):
             return "${"
         if self._left < 0:
@@ -89,14 +95,12 @@ class _Expansion:
         try:
             value = self._resolved(match.group(2))
         except ValueError as error:
-            self.problems.append(f"{place}: {error}")
+            self.problems.append((place, str(error)))
             return ""
         self._left -= len(value)
         if self._left < 0:
-            self.problems.append(
-                f"{place}: the references of the document expand to more than {EXPANDED_MAX:,} characters; "
-                "shorten their values."
-            )
+            why = f"the references of the document expand to more than {EXPANDED_MAX:,} characters"
+            self.problems.append((place, f"{why}; shorten their values."))
         return value
 
     def _resolved(self, reference: str) -> str:
