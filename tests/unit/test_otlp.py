@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import sys
 import threading
 import time
@@ -19,9 +21,12 @@ from tests.unit.publish_snapshots import broken, config
 from validator.cli.exits import sentence_of, status_of
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
-from validator.config.model import Metrics, Otlp
-from validator.publish.publisher import Publisher
+from validator.config.model import Authorization, Metrics, Otlp
+from validator.publish import otlp
+from validator.publish.access import AccessError
+from validator.publish.publisher import EndpointError, Publisher
 from validator.settings.errors import ConfigError
+from validator.stream.sidecar import Sidecar
 
 pytestmark = pytest.mark.unit
 SECRET = "planted-key"
@@ -67,8 +72,8 @@ def collector() -> Iterator[Collector]:
     found.server.server_close()
 
 
-def published(state: Path, place: Otlp, say: Callable[[str], None] = print) -> Publisher:
-    metrics = Metrics(port=0, otlp=place)
+def published(state: Path, place: Otlp, say: Callable[[str], None] = print, **more: Any) -> Publisher:
+    metrics = Metrics(**{"port": 0, "otlp": place, **more})
     return Publisher(config(state).model_copy(update={"metrics": metrics}), state, say=say)
 
 
@@ -140,6 +145,76 @@ def test_samples_are_sent_regularly_and_a_refusal_is_said_once(collector: Collec
     until(lambda: len(said) > 1)
     publisher.stop()
     assert ["does not accept" in line for line in said] == [True, False]
+
+
+def test_an_exporter_that_raises_is_asked_again_and_its_error_is_in_no_line(
+    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+    publisher = published(tmp_path, collector.place("20ms"), said.append)
+    publisher.start()
+    assert publisher._otlp is not None
+    with monkeypatch.context() as broken_exporter:
+        broken_exporter.setattr(type(publisher._otlp._exporter), "export", raising)
+        until(lambda: bool(said))
+    until(lambda: len(said) > 1)
+    publisher.stop()
+    assert ["does not accept" in line for line in said] == [True, False]
+    assert SECRET not in f"{said}{capfd.readouterr()}"
+
+
+def raising(*_: object) -> None:
+    raise RuntimeError(f"api-key: {SECRET}")
+
+
+@pytest.mark.parametrize("sent", [b"", b"x"], ids=["silent", "dripping"])
+def test_a_collector_that_hangs_delays_the_end_by_one_request_at_most(
+    sent: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra otlp is not installed")
+    assert otlp._REQUEST_SECONDS <= 5
+    monkeypatch.setattr(otlp, "_REQUEST_SECONDS", 0.5)
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        hung = threading.Thread(target=hang, args=(server, sent, ended), daemon=True)
+        hung.start()
+        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}/v1/metrics"
+        publisher = published(tmp_path, Otlp.model_validate({"endpoint": endpoint, "interval": "1h"}))
+        publisher.start()
+        publisher.publish(broken())
+        began = time.monotonic()
+        publisher.stop()
+        seconds = time.monotonic() - began
+        ended.set()
+        hung.join()
+    assert 0.4 < seconds < 4
+
+
+def hang(server: socket.socket, sent: bytes, ended: threading.Event) -> None:
+    """Accept one request, and answer it with ``sent`` again and again: no header ever ends."""
+    connection, _ = server.accept()
+    with connection, contextlib.suppress(OSError):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX: " if sent else b"")
+        while not ended.wait(0.02):
+            connection.sendall(sent)
+
+
+def test_no_thread_stays_where_the_port_cannot_be_used_and_a_run_with_once_sends_without_one(
+    collector: Collector, tmp_path: Path
+) -> None:
+    absent = Authorization.model_validate({"credentials_file": str(tmp_path / "absent")})
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for more, refusal in (({"port": port}, EndpointError), ({"authorization": absent}, AccessError)):
+            with pytest.raises(refusal):
+                published(tmp_path, collector.place("1h"), **more).start()
+        assert not [one for one in threading.enumerate() if one.name == "streamproof-otlp"]
+        publisher = published(tmp_path, collector.place("1h"), port=port)
+        assert Sidecar(publisher._config, once=True)._served(publisher).startswith("without a status page")
+        publisher.publish(broken())
+        publisher.stop()
+    [request] = collector.got
+    assert len(series_of(request)) > 200
 
 
 def test_a_header_that_cannot_be_sent_is_in_no_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -40,12 +40,16 @@ class OtlpSender:
         self._exporter = http.OTLPMetricExporter(place.endpoint, headers=headers, timeout=_REQUEST_SECONDS)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="streamproof-otlp", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
         self._thread.start()
 
     def close(self) -> None:
-        """Send the newest samples, and end."""
+        """Send the newest samples, and end: within `_REQUEST_SECONDS`, also if the collector does not answer."""
         self._ended.set()
-        self._thread.join(_REQUEST_SECONDS)
+        if self._thread.is_alive():
+            self._thread.join(_REQUEST_SECONDS)
 
     def _run(self) -> None:
         fails = ending = False

@@ -183,14 +183,18 @@ class Publisher:
         try:
             self._server = Server(metrics.address, metrics.port, routes, Access(metrics, self._say))
         except OSError as error:
-            if self._otlp is not None:
-                self._otlp.close()
             raise EndpointError(metrics.address, metrics.port, error.strerror or str(error)) from None
         endpoint = Endpoint(metrics.address, self._server.port, self._scheme)
         described = {"address": endpoint.address, "port": endpoint.port, "url": endpoint.url, "pid": os.getpid()}
         replace_file(self._state / ENDPOINT_FILE, json.dumps(described, indent=2) + "\n")
         self._server.start()
+        self.send()
         return endpoint
+
+    def send(self) -> None:
+        """Begin to send the metrics to `metrics.otlp`, if it is set, also where `start` found no port."""
+        if self._otlp is not None:
+            self._otlp.start()
 
     @property
     def shown(self) -> Report | None:

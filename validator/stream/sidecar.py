@@ -236,6 +236,7 @@ class Sidecar:
         except EndpointError as error:
             if not self._once:
                 raise
+            publisher.send()
             return f"without a status page ({error.reason})"
 
 
