@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 from collections.abc import Sequence
 
@@ -10,6 +12,8 @@ from validator.model.signals import end_at_once, handled_by
 
 # Pydantic would search all installed packages for plugins, which takes longer than to read a configuration.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+# Python would search all modules for garbage as it ends: a sixth of the time of a short command.
+atexit.register(gc.freeze)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,9 +8,10 @@ import functools
 import importlib
 import inspect
 import pkgutil
+import sys
 from typing import Annotated, Any
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
 from validator.settings import formats
@@ -21,12 +22,25 @@ from validator.settings.formats.seam import Format
 @functools.cache
 def built() -> dict[str, type[Format]]:
     """Name -> class of each format: `json` first, the others by name."""
-    found: dict[str, type[Format]] = {}
-    for module in pkgutil.iter_modules(formats.__path__, f"{formats.__name__}."):
-        for _, one in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
-            if issubclass(one, Format) and hasattr(one, "kind") and one.__module__ == module.name:
-                found[one.kind] = one
+    found = {one.kind: one for module in _modules() for one in _formats_of(module)}
     return dict(sorted(found.items(), key=lambda entry: (entry[0] != "json", entry[0])))
+
+
+def _modules() -> list[str]:
+    return [module.name for module in pkgutil.iter_modules(formats.__path__, f"{formats.__name__}.")]
+
+
+def _formats_of(module: str) -> list[type[Format]]:
+    classes = (one for _, one in inspect.getmembers(importlib.import_module(module), inspect.isclass))
+    return [
+        one for one in classes if issubclass(one, Format) and hasattr(one, "kind") and one.__module__ == module
+    ]
+
+
+def _named(kind: str) -> type[Format] | None:
+    """The format ``kind``. It is looked for in loaded modules first: to load all takes as long as to check a file."""
+    in_order = sorted(_modules(), key=lambda module: module not in sys.modules)
+    return next((one for module in in_order for one in _formats_of(module) if one.kind == kind), None)
 
 
 def _of(value: Any, info: ValidationInfo) -> Format:
@@ -35,7 +49,7 @@ def _of(value: Any, info: ValidationInfo) -> Format:
         return value
     parameters = dict(value) if isinstance(value, dict) else {"kind": value}
     kind = parameters.pop("kind", None)
-    found = built().get(kind) if isinstance(kind, str) else None
+    found = _named(kind) if isinstance(kind, str) else None
     if found is None:
         raise broken_rule(
             "it has no kind" if kind is None else f"{kind!r} is not a format", f"use {_one_of([*built()])}"
@@ -58,20 +72,27 @@ def _written(value: Format) -> Any:
     return {"kind": value.kind, **parameters} if parameters else value.kind
 
 
-class _Setting:
-    """The pydantic type of the setting `format`: the name of a format, or a mapping with its parameters."""
+class _Inner:
+    """The pydantic type of a format within a format. Its JSON schema does not repeat that of all formats."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.with_info_before_validator_function(
-            _of,
-            core_schema.union_schema([handler.generate_schema(one) for one in built().values()]),
-            serialization=core_schema.plain_serializer_function_ser_schema(_written),
+        # Not a union of all formats: their schemas would be built for each topic.
+        return core_schema.with_info_plain_validator_function(
+            _of, serialization=core_schema.plain_serializer_function_ser_schema(_written)
         )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string"}, {"type": "object"}]}
+
+
+class _Setting(_Inner):
+    """The pydantic type of the setting `format`: the name of a format, or a mapping with its parameters."""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         names = [kind for kind, one in built().items() if not _requires(one)]
         mappings = []
-        for (kind, one), rendered in zip(built().items(), handler(schema)["anyOf"], strict=True):
+        union = core_schema.union_schema([TypeAdapter(one).core_schema for one in built().values()])
+        for (kind, one), rendered in zip(built().items(), handler(union)["anyOf"], strict=True):
             if one.model_fields:
                 mapping = handler.resolve_ref_schema(rendered)
                 mapping["properties"] = {"kind": {"const": kind, "description": "The format."}, **mapping["properties"]}
@@ -82,18 +103,6 @@ class _Setting:
 
 def _requires(one: type[Format]) -> bool:
     return any(field.is_required() for field in one.model_fields.values())
-
-
-class _Inner:
-    """The pydantic type of a format within a format. Its JSON schema does not repeat that of all formats."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.with_info_plain_validator_function(
-            _of, serialization=core_schema.plain_serializer_function_ser_schema(_written)
-        )
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [{"type": "string"}, {"type": "object"}]}
 
 
 AnyFormat = Annotated[Format, _Setting()]
