@@ -176,6 +176,12 @@ def test_a_folder_name_that_delta_would_misread_is_refused(tmp_path: Path) -> No
     assert status_of(refused.value) == 2
 
 
+def test_a_new_table_has_the_first_turn_from_its_first_commit_on(tmp_path: Path) -> None:
+    StateTables(tmp_path).take_over()
+    made = [DeltaTable(tmp_path / table.value) for table in Table]
+    assert {(one.version(), one.transaction_version("writer")) for one in made} == {(0, 1)}
+
+
 @pytest.mark.parametrize("table", Table)
 def test_a_table_whose_creation_was_cut_off_is_created_by_the_next_start(tmp_path: Path, table: Table) -> None:
     """A full disk or a kill leaves a log without a commit."""

@@ -161,6 +161,7 @@ _MAKING: Final = {table: threading.Lock() for table in Table}
 """Two concurrent commits that create a table would conflict. The state's lock excludes other processes."""
 _WRITER: Final = "writer"
 """Name of a Delta transaction in every commit of a sidecar. Its version is the sidecar's turn (docs/decisions/0011)."""
+_FIRST_TURN: Final = 1
 _TAKE_TRIES: Final = 100
 """Attempts to commit a turn while another sidecar commits about once per second."""
 
@@ -181,8 +182,12 @@ def has_rows(state: Path, table: Table) -> bool:
     return exists(state, table) and any((state / table.value).rglob("*.parquet"))
 
 
-def create_absent(state: Path) -> None:
-    """Create the absent tables, empty. `append` creates its table itself."""
+def create_absent(state: Path, transactions: Sequence[Transaction] = ()) -> list[Table]:
+    """Create the absent tables, empty, in a commit with ``transactions`` each. `append` creates its table itself.
+
+    Returns the tables that were created.
+    """
+    created = []
     for table in Table:
         with _MAKING[table]:
             if not exists(state, table):
@@ -192,7 +197,10 @@ def create_absent(state: Path) -> None:
                     SCHEMAS[table],
                     partition_by=_partitions(table),
                     configuration=dict(properties_of(table)),
+                    commit_properties=CommitProperties(app_transactions=list(transactions)),
                 )
+                created.append(table)
+    return created
 
 
 def _refuse_without_log(state: Path, table: Table) -> None:
@@ -256,10 +264,13 @@ class StateTables:
         table's log gets a turn above all earlier ones. From then on a commit with an earlier turn is refused, also one
         that has already begun. Raises `StateTaken` if another sidecar takes over at the same moment.
         """
-        create_absent(self.state)
+        # A new table has the first turn from its first commit on: a commit less for each table of a new state.
+        created = create_absent(self.state, [Transaction(_WRITER, _FIRST_TURN)])
+        self._turns = dict.fromkeys(created, _FIRST_TURN)
         for table in Table:
-            with _MAKING[table]:
-                self._commit_turn(table)
+            if table not in created:
+                with _MAKING[table]:
+                    self._commit_turn(table)
 
     def _commit_turn(self, table: Table) -> None:
         """Commit the turn of this object to ``table``."""

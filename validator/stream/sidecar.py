@@ -110,7 +110,7 @@ class Sidecar:
             if folder.is_state(self._state):
                 OutageNote(self._state).note()
             raise
-        jvm_jars = jars.resolve(jars.SIDECAR_LOCK, say=self._say)
+        jvm_jars = jars.resolve(jars.SIDECAR_LOCK, say=self._say) if self._borrowed is None else []
         try:
             lock = acquire(self._state, wait=_patience(_LOCK_WAIT_SECONDS))
         except OSError as error:

@@ -46,6 +46,9 @@ _FAILED: Final = re.compile(rf"(?:^|\.){ReadFailed.__name__}: (.*)$", re.MULTILI
 
 _C_LIBRARY: Final = ctypes.CDLL(None)
 
+_WARM: Final = set[str]()
+"""Ids of the sessions in which `Workers.warm_up` ran."""
+
 _Item = TypeVar("_Item")
 
 
@@ -146,10 +149,13 @@ class Workers:
     def warm_up(self) -> None:
         """Run a job in which the Python workers of a local session start and import the modules that read records.
 
-        A cluster may have no free executor for a long time, so nothing is done there. If the job fails, the first batch
-        fails in the same way, and the query's retries and messages apply.
+        A cluster may have no free executor for a long time, so nothing is done there, nor in a session that an earlier
+        run warmed up. If the job fails, the first batch fails in the same way, and the query's retries and messages
+        apply.
         """
-        if self._folder is not None:
+        application = self._context.applicationId
+        if self._folder is not None and application not in _WARM:
+            _WARM.add(application)
             cores = self._context.defaultParallelism
             with suppress(Exception):
                 self._context.parallelize(range(cores), cores).mapPartitions(_nothing).collect()
