@@ -144,6 +144,9 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, line: str, number: s
         running.await_line(line)
         assert running.end(number) == 130, running.said()
         assert "Traceback" not in running.said()
+        if line in ("FAULT", "the load has ended"):
+            report = running.said().partition("interrupted: this is the report of the last batch")[2]
+            assert "guarantee       whole run" in report
         assert_nothing_left(running)
 
 

@@ -32,9 +32,7 @@ def _modules() -> list[str]:
 
 def _formats_of(module: str) -> list[type[Format]]:
     classes = (one for _, one in inspect.getmembers(importlib.import_module(module), inspect.isclass))
-    return [
-        one for one in classes if issubclass(one, Format) and hasattr(one, "kind") and one.__module__ == module
-    ]
+    return [one for one in classes if issubclass(one, Format) and hasattr(one, "kind") and one.__module__ == module]
 
 
 def _named(kind: str) -> type[Format] | None:
