@@ -52,8 +52,8 @@ NOT_BUILT_SENTENCES = {
     "outputs.0.evidence=digest": (
         "outputs[0].evidence (from --set outputs.0.evidence): digest is not supported yet; use ids or id or values."
     ),
-    "oracle={kind: interval_join, within: 30s}": (
-        f"oracle.kind (from --set oracle): interval_join is not supported yet; use {KINDS}."
+    "oracle={kind: rule_match, size: 30s}": (
+        f"oracle.kind (from --set oracle): rule_match is not supported yet; use {KINDS}."
     ),
     "oracle.values.total=distinct(price)": (
         "oracle.values.total (from --set oracle.values.total): distinct(PATH) is not supported yet; "
@@ -262,7 +262,8 @@ OF_A_JOIN = {
         "oracle.right (from --set oracle): oracle windowed_join needs it; add it."
     ),
     "oracle={kind: tumbling_window, left: click, size: 1m}": (
-        "oracle.left (from --set oracle): oracle tumbling_window does not use it; leave it out, or use windowed_join."
+        "oracle.left (from --set oracle): oracle tumbling_window does not use it; "
+        "leave it out, or use interval_join or windowed_join."
     ),
     "oracle.join=outer": ("oracle.join (from --set oracle.join): 'outer' is not one of its values; use inner or left."),
     "oracle.right=click": (
@@ -448,6 +449,36 @@ def test_a_join_does_not_collapse_repeats() -> None:
     said = "collapse is not supported for a join, which counts an id once per cell anyway; leave it out."
     [problem] = problems("inputs.0.duplicates=collapse", "inputs.1.duplicates=collapse", example="join")
     assert problem == f"c.yaml: inputs[0].duplicates (from --set inputs.0.duplicates): {said}"
+
+
+INTERVALS = (
+    "oracle={kind: interval_join, join: inner, left: click, right: update, after: 5s}",
+    "outputs.0.fields={key: page, event_time: t, ids: [{path: c, input: click}, {path: u, input: update}]}",
+)
+OF_AN_INTERVAL_JOIN = {
+    "timing.late_policy=drop": (
+        "timing.late_policy (from --set timing.late_policy): late policy drop is not supported yet for an interval "
+        "join, whose events are late before their buckets end; write report."
+    ),
+    "inputs.0.envelope=canal": (
+        "inputs[0].envelope (from --set inputs.0.envelope): several events of one record are not supported yet for an "
+        "interval join; use another oracle."
+    ),
+    "inputs.1.missing_key=owed": (
+        "inputs[1].missing_key (from --set inputs.1.missing_key): this meaning of an absent key is not supported yet "
+        "for this oracle; use undecodable."
+    ),
+    "oracle.bucket=0.5ms": (
+        "oracle.bucket (from --set oracle.bucket): 0.5ms is not a multiple of the unit of "
+        "outputs[0].fields.event_time; write a multiple of 1ms."
+    ),
+}
+
+
+@pytest.mark.parametrize("assignment", OF_AN_INTERVAL_JOIN)
+def test_an_interval_join_refuses_what_it_cannot_judge(assignment: str) -> None:
+    times = ["outputs.0.fields.event_time={path: t, unit: ms}"]
+    assert problems(*INTERVALS, *times, assignment, example="join") == (f"c.yaml: {OF_AN_INTERVAL_JOIN[assignment]}",)
 
 
 def test_distinct_refuses_to_collapse_repeats_twice() -> None:

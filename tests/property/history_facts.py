@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tests.property.history import InputEvent, LateRecord, Record, ResultRecord, Tombstone
-from tests.property.join_reference import RIGHT
+from tests.property.join_reference import LEFT, RIGHT
 from tests.property.spark_histories import SOURCES, Case, expires
 from validator.codecs.batches import EVENTS, RESULTS
 from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNOWED
@@ -106,8 +106,9 @@ def _grouped(cases: Sequence[Case]) -> Iterator[pa.Table]:
                 if (case.oracle.by_key and is_event) or (case.oracle.reads.states_values and may_be_excused(case)):
                     # SEMANTICS 2.23: an excuse of one event is one of its whole row; here each has a row of its own.
                     task = record.offset
-                place = (_SOURCE_OF[record.topic], task, f"{case.oracle!r} {case.oracle.reads!r}")
-                tasks.setdefault(place, (case.oracle, []))[1].append(_row(case, number, at, record))
+                side = RIGHT if not isinstance(record, ResultRecord) and _is_of_right(record) else LEFT
+                place = (_SOURCE_OF[record.topic], task, f"{case.oracle!r} {case.oracle.reads!r} {side}")
+                tasks.setdefault(place, (case.oracle.seen_from(side), []))[1].append(_row(case, number, at, record))
     for (source, _, _), (oracle, rows) in sorted(tasks.items(), key=lambda item: item[0][:2]):
         if SOURCES[source][0] is Side.OUTPUT:
             yield facts_of_results(pa.Table.from_pylist(rows, RESULTS), source, oracle)
@@ -125,6 +126,12 @@ def _grouped(cases: Sequence[Case]) -> Iterator[pa.Table]:
             column("limit_us"),
             with_first_event=True,
         )
+
+
+def _is_of_right(record: Record) -> bool:
+    """Whether a record is one of a join's right input."""
+    id_ = record.id if isinstance(record, InputEvent | LateRecord) else ""
+    return record.topic == RIGHT or id_.startswith(f"{RIGHT}/")
 
 
 def may_be_excused(case: Case) -> bool:

@@ -15,6 +15,7 @@ from tests.property.join_worlds import correct_join_history, faulty_join_history
 from tests.property.spark_agreement import Row, Tally, held_agrees, observed
 from tests.property.spark_histories import Case, Instant, Opinion, Referee, coarser, odder, opinions, stretched
 from tests.property.strategies import EVERYTHING, Allowed
+from validator.oracles.seam import Oracle
 from validator.oracles.windowed_join import WindowedJoin
 from validator.reconcile.judge import CONTRIBUTIONS, VIOLATIONS
 
@@ -39,7 +40,7 @@ class JoinCase(Case):
         return InnerReferee if self.join == "inner" else LeftReferee
 
     @cached_property
-    def oracle(self) -> WindowedJoin:
+    def oracle(self) -> Oracle:
         """The oracle with which the core judges it."""
         timing = self.history.timing
         sides = {"join": self.join, "left": LEFT, "right": RIGHT}

@@ -115,9 +115,7 @@ class _Runner(BatchRunner):
     @property
     def suspicion(self) -> Suspicion:
         known = super().suspicion
-        return _HiddenRecords(
-            known.explained_by_one, known.hidden_inputs_lose, known.copies_explain, known.absent_sides, self.besides
-        )
+        return _HiddenRecords(**{**vars(known), "besides": self.besides})
 
     def _facts(self, ranges: Sequence[Range], progress: IngestProgress) -> FactsRead:
         facts = self.facts[self.step]
@@ -255,6 +253,7 @@ class Run:
         rules = self.case.rules
         return RunRecord(
             explained_by_one=rules.oracle.explained_by_one,
+            cells_each=rules.oracle.cells_most,
             hidden_inputs_lose=rules.oracle.hidden_inputs_lose,
             copies_explain=self.case.copies_explain,
         )

@@ -1,4 +1,4 @@
-"""The core's windowed join against the brute-force reference: the same classes after every step.
+"""The core's joins against their brute-force references: the same classes after every step.
 
 `test_spark_core.py` is the same test for the tumbling window.
 """
@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from tests.property.intervals import interval_case
 from tests.property.join_agreement import JoinCase, compare, join_case, join_opinions
 from tests.property.join_reference import Join
 from tests.property.spark_agreement import Tally, closing_differences, unpersisted
@@ -52,6 +53,12 @@ def joins(tmp_path_factory: pytest.TempPathFactory) -> Joins:
     kinds: tuple[Join, ...] = ("inner", "left")
     cases = [
         join_case(seed, join, causal=causal, steps_most=STEPS_MOST)
+        for join in kinds
+        for causal, number in ((True, CAUSAL), (False, FAULTY))
+        for seed in seeds(number)
+    ]
+    cases += [
+        interval_case(seed, join, causal=causal, steps_most=STEPS_MOST)
         for join in kinds
         for causal, number in ((True, CAUSAL), (False, FAULTY))
         for seed in seeds(number)

@@ -15,6 +15,7 @@ import pytest
 
 from tests.property.distinct import DistinctReferee
 from tests.property.history import Ending, Record, Timing, TopicPartition
+from tests.property.intervals import InnerInterval, IntervalTiming
 from tests.property.join_reference import REFERENCES, InnerJoin
 from tests.property.passthrough import PassthroughReferee, PassthroughTiming
 from tests.property.reference import Judgement, Reference
@@ -40,6 +41,7 @@ DOCS: Final = Path(__file__).parents[2] / "docs"
 PAGE: Final = DOCS / "verdicts.md"
 TWINS: Final[dict[str, tuple[Timing, type[Reference]]]] = {
     "distinct": (TIMING, DistinctReferee),
+    "interval_join": (IntervalTiming(**asdict(TIMING), after_us=5), InnerInterval),
     "passthrough": (PassthroughTiming(**asdict(TIMING)), PassthroughReferee),
     "running_aggregate": (RunningTiming(**asdict(TIMING)), RunningReferee),
     "session_window": (TIMING, SessionReferee),

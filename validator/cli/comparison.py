@@ -43,7 +43,7 @@ def compare(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool
         return
     sample = sampled(config, records, whole=whole)
     outputs, inputs = ([entry.topic for entry in entries] for entries in (config.outputs, config.inputs))
-    events = answered(sample)
+    events = answered(sample, in_every_cell=config.oracle.in_every_cell)
     fit = fit_of(sample, config.oracle, _results(events))
     right = sum(one.is_right for one in events)
     named, known = (sum(bool(rows) for rows in of) for of in _rows(sample))
@@ -98,10 +98,13 @@ def _starts(config: Config, events: Sequence[tuple[str, Event]]) -> list[list[in
             last[event.key] = time_us, first_us
             times[at] = first_us
     found: list[list[int]] = [[] for _ in events]
-    rows, starts = oracle.assigned(times)
-    rows = np.arange(len(events)) if rows is None else rows
-    for row, start in zip(rows.tolist(), starts.tolist(), strict=True):
-        found[row].append(start)
+    topics = np.array([topic for topic, _ in events])
+    for topic in dict.fromkeys(topics.tolist()):
+        mine = np.flatnonzero(topics == topic)
+        rows, starts = oracle.seen_from(topic).assigned(times[mine])
+        rows = mine if rows is None else mine[rows]
+        for row, start in zip(rows.tolist(), starts.tolist(), strict=True):
+            found[row].append(start)
     return found
 
 

@@ -435,7 +435,7 @@ class Config(Frozen):
                 problem = "values without count do not show which results were withdrawn"
                 raise broken_rule_at(f"outputs[{i}].envelope", problem, "add count to oracle.values")
         for i, entry in enumerate(self.inputs):
-            joins, skips = self.oracle.asks_lateness, entry.missing_key == "skip"
+            joins, skips = self.oracle.asks_lateness or self.oracle.states_pairs, entry.missing_key == "skip"
             if entry.missing_key != "undecodable" and (
                 joins or (skips and (self.oracle.by_id or not self.oracle.ends_are_known))
             ):

@@ -35,12 +35,14 @@ class Answered:
     id: str
     expected: tuple[Expected, ...]
     named: tuple[Named, ...]
+    in_every_cell: bool = True
 
     @property
     def is_right(self) -> bool:
         """Whether results name exactly the cells to which the event belongs, up to the last one that they name. The
-        results of later windows may still be outstanding."""
-        return _is_right({(it.start_us, it.key) for it in self.expected}, {(it.start_us, it.key) for it in self.named})
+        results of later windows may still be outstanding, and not every oracle has a result in each cell."""
+        expected, named = ({(it.start_us, it.key) for it in rows} for rows in (self.expected, self.named))
+        return _is_right(expected, named) if self.in_every_cell else named <= expected
 
 
 @dataclass(frozen=True)
@@ -96,10 +98,16 @@ class Fit:
     unlike: Pair | None = None
 
 
-def answered(sample: FitSample) -> list[Answered]:
-    """Return the events of the sample that results name, by hash. An id with too many cells is left out."""
+def answered(sample: FitSample, *, in_every_cell: bool = True) -> list[Answered]:
+    """Return the events of the sample that results name, by hash. An id with too many cells is left out.
+    ``in_every_cell``: as in `Oracle`."""
     return [
-        Answered(id_, tuple(sorted(one.expected, key=repr)), tuple(sorted(one.named, key=lambda it: it[:3])))
+        Answered(
+            id_,
+            tuple(sorted(one.expected, key=repr)),
+            tuple(sorted(one.named, key=lambda it: it[:3])),
+            in_every_cell,
+        )
         for (_, id_), one in sorted(sample.found.items())
         if one.expected and one.named and max(_cells(one.expected), _cells(one.named)) <= sample.cells_most
     ]
@@ -161,7 +169,7 @@ class _Hypothesis(NamedTuple):
 def _best(events: Sequence[Answered], oracle: Oracle) -> tuple[_Hypothesis | None, int]:
     """Return the first of the values that make the most events right, and how many events it makes right."""
     best, most = None, 0
-    if oracle.merging_gap_us is None and oracle.has_windows:
+    if oracle.merging_gap_us is None and oracle.has_windows and oracle.in_every_cell:
         bounds = [_bounds(one, oracle) for one in events]
         for one in _hypotheses(events, oracle):
             fits = _fits(events, bounds, one)
@@ -328,7 +336,7 @@ def unlike_ids(sample: FitSample) -> Pair | None:
 
 def fit_of(sample: FitSample, oracle: Oracle, results: Mapping[str, int]) -> Fit:
     """Return what the sample shows. ``results``: as in `mismatch`."""
-    events = answered(sample)
+    events = answered(sample, in_every_cell=oracle.in_every_cell)
     return Fit(
         mismatch(sample, events, oracle, results), growth(sample, oracle), pairs(sample, events), unlike_ids(sample)
     )

@@ -26,7 +26,8 @@ class Suspicion:
     """The rules for one configuration.
 
     ``explained_by_one``: number of contributions that one hidden record may explain; None: all of a cell, as in a join,
-    where the partner of an event may be in unreadable input. ``hidden_inputs_lose``: whether a hidden input record
+    where the partner of an event may be in unreadable input; then ``cells_each`` is the number of cells of one record.
+    ``hidden_inputs_lose``: whether a hidden input record
     may explain missing contributions (in a session it may separate or join events). ``copies_explain``: whether an
     unreadable copy may explain a duplicate. ``absent_sides``: the sides of which a configured topic does not exist.
     ``shared_outputs``: the output topics with results of other services, too.
@@ -37,6 +38,7 @@ class Suspicion:
     copies_explain: bool = True
     absent_sides: frozenset[str] = frozenset()
     shared_outputs: frozenset[str] = frozenset()
+    cells_each: int = 1
 
     def hidden_inputs(self, progress: IngestProgress) -> float:
         """Return the largest possible number of input records that could not be read. It is infinite if a topic does
@@ -67,7 +69,7 @@ class Suspicion:
         # SEMANTICS 4.8: records that were counted may not be those of the pipeline.
         if progress.cut_back:
             return frozenset(VIOLATIONS)
-        each = self.explained_by_one or 1
+        each = self.explained_by_one or self.cells_each
         return self._by_numbers(
             sums, self.hidden_inputs(progress) * each, self.hidden_answers(progress) * each, misnamed
         )

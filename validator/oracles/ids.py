@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from validator.model.arrays import Bools, Ints, counts
+
+
+def _nothing() -> Ints:
+    return np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -15,7 +19,9 @@ class IdCounts:
 
     ``is_text``: 1 if ``id`` is the number of a text. ``unowed``: events of the cell that carry the id and owe nothing.
     ``group``: the index of the (cell, id) of each contribution. ``from_input``: whether each contribution is an event
-    that contributes. ``times``: how often each entry counts; None: once.
+    that contributes. ``times``: how often each entry counts; None: once. ``time_us``: the time of each contribution
+    that is an event, ``result``: the number of the result of each one that is in a result, else -1; both are known of
+    joins by time only (`Oracle.states_pairs`).
     """
 
     cell: Ints
@@ -29,6 +35,8 @@ class IdCounts:
     group: Ints
     from_input: Bools
     times: Ints | None = None
+    time_us: Ints = field(default_factory=_nothing)
+    result: Ints = field(default_factory=_nothing)
 
     def events(self, chosen: Bools) -> Ints:
         """Return the number of events per (cell, id) for which ``chosen`` holds."""
@@ -42,7 +50,8 @@ class Flags:
     ``late``: its event arrived after its window could close. ``doubtful``: its event may have arrived after that,
     because of a record that could not be read or was too far ahead. ``elsewhere``: the same because of a record of
     another partition. ``unread``: its event is at or past the engine's committed offset. ``unsure``: its answer may
-    have expired before it was read. ``apart``: it is in a result that was split off its session (SEMANTICS 2.25).
+    have expired before it was read. ``apart``: it is in a result that was split off its session (SEMANTICS 2.25), or
+    that states no pair. ``repeated``: it is in a result that states a pair too often (`Oracle.states_pairs`).
     """
 
     late: Bools
@@ -51,6 +60,7 @@ class Flags:
     unread: Bools
     unsure: Bools
     apart: Bools
+    repeated: Bools | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ of event time and a key), docs/oracles/passthrough.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
@@ -19,6 +20,7 @@ from validator.settings.time_patterns import step_of
 
 if TYPE_CHECKING:
     from validator.model.arrays import Ints
+    from validator.settings.topics import Output
 
 BUCKET_US: Final = 10_000_000
 _UNITS_US: Final = {"s": 1_000_000, "ms": 1_000}
@@ -76,18 +78,21 @@ class Passthrough(Oracle):
         if self.where is not None and self.skips_others:
             raise broken_rule_at("oracle.where", f"oracle {self.kind} does not use it", "leave it out, or use filter")
         super().check(declared)
-        for i, output in enumerate(declared.outputs):
-            at = output.fields.event_time
-            unit = "ms" if at is not None and at.path == "$timestamp" else at.unit if at is not None else None
-            step_us = _UNITS_US.get(unit or "", 1) if at is None or at.pattern is None else step_of(at.pattern)
-            if self.bucket % step_us:
-                problem = (
-                    f"{format_duration(self.bucket)} is not a multiple of the unit of outputs[{i}].fields.event_time"
-                )
-                raise broken_rule_at("oracle.bucket", problem, f"write a multiple of {format_duration(step_us)}")
+        check_unit(self.bucket, declared.outputs)
 
     def _floor(self, instants_us: Ints) -> Ints:
         return instants_us - instants_us % self.bucket
+
+
+def check_unit(bucket_us: int, outputs: Sequence[Output]) -> None:
+    """Refuse buckets that a rounded time of a result may leave."""
+    for i, output in enumerate(outputs):
+        at = output.fields.event_time
+        unit = "ms" if at is not None and at.path == "$timestamp" else at.unit if at is not None else None
+        step_us = _UNITS_US.get(unit or "", 1) if at is None or at.pattern is None else step_of(at.pattern)
+        if bucket_us % step_us:
+            problem = f"{format_duration(bucket_us)} is not a multiple of the unit of outputs[{i}].fields.event_time"
+            raise broken_rule_at("oracle.bucket", problem, f"write a multiple of {format_duration(step_us)}")
 
 
 class Filter(Passthrough):

@@ -130,6 +130,10 @@ class Oracle(Frozen):
     """Whether the contributions that a cell owes depend on which events were late, also without late policy `drop`."""
     hidden_inputs_lose: ClassVar[bool] = False
     """Whether an unreadable record may explain missing contributions."""
+    states_pairs: ClassVar[bool] = False
+    """Whether a result states a pair of events, so that `unsound` finds what is wrong in it."""
+    in_every_cell: ClassVar[bool] = True
+    """Whether results name an event in each of its cells (SEMANTICS 4.28)."""
     ends_are_known: ClassVar[bool] = True
     """Whether the end of a cell follows from its start (see `ends_after_us`). Only then can settled cells leave
     memory."""
@@ -200,6 +204,11 @@ class Oracle(Frozen):
         """Whether one result answers a cell, so that parts of it are wrong (SEMANTICS 2.25)."""
         return False
 
+    @property
+    def dates_events(self) -> bool:
+        """Whether fact rows have the time of each event."""
+        return self.merging_gap_us is not None or self.states_pairs
+
     def contradicts(self, named_us: Ints, ends_us: Ints) -> Bools:
         """Return which ends that results name contradict the ends of their cells (SEMANTICS 2.28)."""
         import numpy as np
@@ -262,6 +271,11 @@ class Oracle(Frozen):
         # SEMANTICS 4.14: the number of its words is not known.
         return _ANY_NUMBER if self.reads.explodes else 1
 
+    def seen_from(self, topic: str | None) -> Self:
+        """Return the oracle for the events, or late or rejected records, of one input."""
+        del topic
+        return self
+
     @abstractmethod
     def assigned(self, event_times_us: Ints) -> Assigned:
         """Return the cells to which events, or late and rejected records, belong."""
@@ -288,6 +302,11 @@ class Oracle(Frozen):
         import numpy as np
 
         return int(self.reaches_us(np.array([instant_us], dtype=np.int64), slack_us)[0])
+
+    def unsound(self, id_counts: IdCounts, texts: Sequence[str]) -> tuple[Bools, Bools]:
+        """Return which contributions are in results that state no pair, and which are in results that state a pair too
+        often."""
+        raise NotImplementedError(f"results of {self.kind} state no pairs")
 
     def classes(
         self, id_counts: IdCounts, flags: Flags, texts: Sequence[str], *, collapse: bool, drops_late: bool

@@ -143,12 +143,19 @@ def compare(
         items = _standing_for_all(items, flags)
     id_counts = _id_counts(items, group, firsts)
     results = _Results.of(items, by_id=rules.oracle.by_id)
+    if rules.oracle.states_pairs:
+        id_counts = replace(
+            id_counts, time_us=_times_of(items, gathered, named, size), result=results.of_items(len(group))
+        )
     apart, split = np.zeros(len(items.cell), dtype=np.bool_), dict.fromkeys(splits.FIELDS, np.full(size, arrays.ABSENT))
     if resolved is not None:
         whole = _Compared(items, group, id_counts, results, named)
         excuses = partial(_excuses, cells, named, rules, partition_offsets)
         wrong_ends = resolved & contradicts_its_end(SomeCells(cells, rows))
         apart, split = _wrong_parts(whole, gathered, resolved, wrong_ends, excuses)
+    if rules.oracle.states_pairs:
+        apart, repeated = rules.oracle.unsound(id_counts, texts)
+        flags = replace(flags, repeated=repeated)
     flags = replace(flags, apart=apart)
     ids = rules.oracle.classes(id_counts, flags, texts, collapse=rules.collapse, drops_late=rules.drops_late)
     is_known = _known(ids, texts, known)
@@ -165,7 +172,7 @@ def compare(
     sums["foreign"] = totals(ids.cell, ids.foreign, size)
     # SEMANTICS 4.14: a hidden record explains an id, however often an at-least-once engine repeats it.
     sums["incorrect_ids"] = totals(ids.cell, (ids.foreign > 0).astype(np.int64), size)
-    misplaced, excess = _wrong_results(items, results, group, ids, is_known, apart, size)
+    misplaced, excess = _wrong_results(items, results, group, ids, is_known, flags, size)
     # SEMANTICS 2.11: a result without ids makes no claim, so it is sound.
     sound = cells["results"][rows] - misplaced - excess
     # SEMANTICS 2.15: whether its cell is complete decides the class of every sound result.
@@ -577,29 +584,55 @@ def _wrong_parts(
 
 def _named_events(it: _Compared, gathered: Sequence[tuple[pa.Table, Ints]], concerned: Bools) -> splits.Named:
     """Return the events of the ``concerned`` cells that results name and that one record brought, with their times."""
-    parts = []
-    for table, cells in gathered:
-        mine = arrays.is_one_of(table["side"], Side.INPUT.value) & concerned[cells]
-        facts, cell = table.filter(pa.array(mine)), cells[mine]
-        row, events = listed(facts["times"])
-        partition = _partition_numbers(facts, it.named)
-        columns = [ints(arrays.field(events, name)) for name in ("offset", "time_us", "before_us")]
-        parts.append((cell[row], partition[row], *columns))
-    dated = [np.concatenate([part[i] for part in parts]) for i in range(5)]
+    dated = _dated_events(gathered, it.named, concerned)
     chosen = (it.id_counts.expected == 1) & (it.id_counts.processed > 0) & concerned[it.id_counts.cell]
     of_events = np.flatnonzero((it.items.side == _INPUT) & chosen[it.group])
     wanted = it.items.of(of_events)
     if not len(of_events) or not len(dated[0]):
         return splits.Named(*(np.empty(0, dtype=np.int64) for _ in range(6)))
+    at, known = _places_in(dated, wanted)
+    wanted, at, numbered = wanted.of(known), at[known], it.group[of_events[known]]
+    found = splits.Named(wanted.cell, numbered, wanted.partition, wanted.offset, dated[3][at], dated[4][at])
+    return found.of(np.lexsort((found.offset, found.partition, found.time_us, found.cell)))
+
+
+def _dated_events(
+    gathered: Sequence[tuple[pa.Table, Ints]], named: Sequence[TopicPartition], concerned: Bools
+) -> list[Ints]:
+    """Return columns of the events of the ``concerned`` cells: cell, partition, offset, time, newest time before."""
+    parts = []
+    for table, cells in gathered:
+        mine = arrays.is_one_of(table["side"], Side.INPUT.value) & concerned[cells]
+        facts, cell = table.filter(pa.array(mine)), cells[mine]
+        row, events = listed(facts["times"])
+        partition = _partition_numbers(facts, named)
+        columns = [ints(arrays.field(events, name)) for name in ("offset", "time_us", "before_us")]
+        parts.append((cell[row], partition[row], *columns))
+    return [np.concatenate([part[i] for part in parts]) for i in range(5)]
+
+
+def _places_in(dated: Sequence[Ints], wanted: _Items) -> tuple[Ints, Bools]:
+    """Return the place of each of the ``wanted`` contributions in `_dated_events`, which is not empty, and whether it
+    is there."""
     places = zip(dated[:3], (wanted.cell, wanted.partition, wanted.offset), strict=True)
     numbers = one_number([np.concatenate(both) for both in places])
     have, want = numbers[: len(dated[0])], numbers[len(dated[0]) :]
     order = np.argsort(have, kind="stable")
     at = order[np.minimum(np.searchsorted(have[order], want), len(have) - 1)]
-    known = have[at] == want
-    wanted, at, numbered = wanted.of(known), at[known], it.group[of_events[known]]
-    found = splits.Named(wanted.cell, numbered, wanted.partition, wanted.offset, dated[3][at], dated[4][at])
-    return found.of(np.lexsort((found.offset, found.partition, found.time_us, found.cell)))
+    return at, have[at] == want
+
+
+def _times_of(
+    items: _Items, gathered: Sequence[tuple[pa.Table, Ints]], named: Sequence[TopicPartition], size: int
+) -> Ints:
+    """Return the time of each contribution that is an event. ``size``: number of compared cells."""
+    found, events = np.full(len(items.cell), arrays.ABSENT), np.flatnonzero(items.side == _INPUT)
+    if len(events):
+        dated = _dated_events(gathered, named, np.ones(size, dtype=np.bool_))
+        at, known = _places_in(dated, items.of(events))
+        assert known.all(), "the facts of such an oracle have the time of each event"
+        found[events] = dated[3][at]
+    return found
 
 
 def _known(ids: IdVerdicts, texts: Sequence[str], known: Callable[[RequestedIds], RequestedIds]) -> Bools:
@@ -641,20 +674,26 @@ class _Results:
         number[order] = np.cumsum(new) - 1
         return cls(carried, number, cell[order][new])
 
+    def of_items(self, many: int) -> Ints:
+        """Return the result of each of all ``many`` contributions; -1: it is in none."""
+        found = np.full(many, -1, dtype=np.int64)
+        found[self.items] = self.number
+        return found
+
 
 def _wrong_results(
-    items: _Items, results: _Results, group: Ints, ids: IdVerdicts, is_known: Bools, apart: Bools, size: int
+    items: _Items, results: _Results, group: Ints, ids: IdVerdicts, is_known: Bools, flags: Flags, size: int
 ) -> tuple[Ints, Ints]:
     """Return the numbers of misplaced and of excess results of each cell. A result has the first class that holds.
 
     Results are ordered by (topic, partition, offset). A result is *misplaced* if it carries an id that its cell does
     not expect and some input has, or was split off. It is *excess* if it carries an id beyond the expected
-    multiplicity, counted from the first result. The others are sound: *incomplete* if the cell lacks something, else
-    *correct*. ``apart``: the contributions in results that were split off.
+    multiplicity, counted from the first result, or a pair once more. The others are sound: *incomplete* if the cell
+    lacks something, else *correct*. ``flags``: `apart` and `repeated` are used.
     """
     if not len(results.items):
         return np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-    groups, is_apart = group[results.items], apart[results.items]
+    groups, is_apart = group[results.items], flags.apart[results.items]
     expected = ids.expected[groups]
     # SEMANTICS 2.15: misplaced comes before excess, and an id raises `p` above `e` from the first result on that has
     # one too many. So the same result has the same class at any cut into batches.
@@ -662,7 +701,7 @@ def _wrong_results(
     times = np.where(is_apart, 0, 1 if items.times is None else items.times[results.items])
     through = np.cumsum(times)
     nth = through - np.maximum.accumulate(np.where(run_starts(groups), through - times, 0))
-    surplus = (nth > expected) & (times > 0)
+    surplus = (nth > expected) & (times > 0) if flags.repeated is None else flags.repeated[results.items]
     many = len(results.cell)
     any_foreign = counts(results.number, foreign, many) > 0
     any_surplus = counts(results.number, surplus, many) > 0

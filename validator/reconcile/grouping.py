@@ -104,7 +104,7 @@ def facts_of_events(
     if oracle.ends_after_us is not None:
         columns["earliest_us"] = pa.array(groups.smallest(times), mask=~groups.first(decoded))
         columns["latest_us"] = pa.array(groups.largest(times), mask=~groups.first(decoded))
-    if oracle.merging_gap_us is not None:
+    if oracle.dates_events:
         columns["times"] = groups.listed("times", _dated(one_array(events["offset"]), pa.array(times)), decoded)
     if with_first_event:
         limits_us = limits_us if event_rows is None else limits_us[event_rows]

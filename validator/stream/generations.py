@@ -196,6 +196,7 @@ class Generations:
         config = self._config
         record = RunRecord(
             explained_by_one=self._rules.oracle.explained_by_one,
+            cells_each=self._rules.oracle.cells_most,
             hidden_inputs_lose=self._rules.oracle.hidden_inputs_lose,
             copies_explain=config.copies_explain,
             shared_outputs=config.shared_outputs,

@@ -47,7 +47,8 @@ class Recorded:
 class RunRecord:
     """The measurements and totals of a run. Updated with every commit.
 
-    Rules: ``explained_by_one``, ``hidden_inputs_lose``, ``copies_explain``, ``shared_outputs``: as in `Suspicion`.
+    Rules: ``explained_by_one``, ``cells_each``, ``hidden_inputs_lose``, ``copies_explain``, ``shared_outputs``: as in
+    `Suspicion`.
     ``expects_within_us``: time after a fault's healing in which the violations that its plan expects may be confirmed.
 
     Violations: ``recent``: those confirmed in the last day and not retracted. ``confirmed_total``: (class, phase) ->
@@ -73,6 +74,7 @@ class RunRecord:
     """
 
     explained_by_one: int | None = 1
+    cells_each: int = 1
     hidden_inputs_lose: bool = False
     copies_explain: bool = True
     shared_outputs: frozenset[str] = frozenset()
@@ -127,6 +129,7 @@ class RunRecord:
             self.copies_explain,
             self.waiting_sides,
             self.shared_outputs,
+            self.cells_each,
         )
 
     def faults_read(self, rows: Iterable[Mapping[str, object]]) -> None:

@@ -105,7 +105,14 @@ def _reader(source: Source, config: Config, id_type: str, schemas: Schemas) -> R
     owner = entry.input if isinstance(entry, Late) else entry.topic
     space = spaces.get(owner or "")
     return event_reader(
-        entry, oracle, slack, id_type, space, limits=config.limits, missing_key=missing_key, schemas=schemas
+        entry,
+        oracle.seen_from(owner),
+        slack,
+        id_type,
+        space,
+        limits=config.limits,
+        missing_key=missing_key,
+        schemas=schemas,
     )
 
 

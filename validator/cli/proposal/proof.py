@@ -59,7 +59,7 @@ class Prover:
             found = counted(config, records, whole=whole)
             return Proof(found.right, found.of, unread)
         sample = sampled(config, _some(records), whole=whole)
-        events = answered(sample)
+        events = answered(sample, in_every_cell=config.oracle.in_every_cell)
         right = sum(one.is_right for one in events)
         return Proof(right, len(events), unread, growth(sample, config.oracle) is not None)
 

@@ -1,0 +1,162 @@
+"""The interval join: two inputs joined per key if their times are close; a result carries the two ids of a pair.
+
+A cell is the key and the bucket of time of the left events of its pairs. A right event is in each bucket in which a
+left event may be its partner. The rule is in docs/oracles/interval_join.md, "The rule".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
+
+from pydantic import PrivateAttr
+
+from validator.oracles.passthrough import BUCKET_US, check_unit
+from validator.oracles.seam import Assigned, Declared
+from validator.oracles.two_sides import TwoSides
+from validator.settings.built import Combination
+from validator.settings.durations import Duration, PositiveDuration
+from validator.settings.errors import broken_rule_at
+
+if TYPE_CHECKING:
+    from validator.model.arrays import Bools, Ints
+    from validator.model.conditions import Condition
+    from validator.oracles.ids import Flags, IdCounts, IdVerdicts
+    from validator.oracles.pairs import Interval
+
+DROP_IN_INTERVALS: Final = Combination(
+    ("timing.late_policy",),
+    "`drop` with `interval_join`",
+    "late policy drop is not supported yet for an interval join, whose events are late before their buckets end",
+)
+ROWS_IN_INTERVALS: Final = Combination(
+    ("oracle.kind",),
+    "`interval_join` with envelope `canal`",
+    "several events of one record are not supported yet for an interval join",
+)
+
+
+class IntervalJoin(TwoSides):
+    """Two inputs joined by the distance of their times."""
+
+    kind: Literal["interval_join"]
+    """Two inputs, by the distance of their times."""
+    before: Duration = 0
+    """How much earlier than its left event a right event may be."""
+    after: Duration = 0
+    """How much later it may be."""
+    bucket: PositiveDuration = BUCKET_US
+    """Length of a bucket of left times, in which pairs are judged; not far below `before` and `after` together."""
+
+    refuses: ClassVar[tuple[Combination, ...]] = (*TwoSides.refuses, DROP_IN_INTERVALS, ROWS_IN_INTERVALS)
+    cell_noun: ClassVar[str] = "bucket of time"
+    noun: ClassVar[str] = "bucket from"
+    result_time: ClassVar[Literal["window_start", "event_time"] | None] = "event_time"
+    states_pairs: ClassVar[bool] = True
+    in_every_cell: ClassVar[bool] = False
+    _of_right: bool = PrivateAttr(default=False)
+
+    @classmethod
+    def of(cls, bucket_us: int, before_us: int, after_us: int, *, join: str, left: str, right: str) -> Self:
+        """Return an oracle that is not read from a file."""
+        durations: dict[str, Any] = {"bucket": bucket_us, "before": before_us, "after": after_us}
+        return cls.model_construct(kind="interval_join", join=join, left=left, right=right, **durations)
+
+    def seen_from(self, topic: str | None) -> Self:
+        """The events of the right input are in other cells than those of the left one."""
+        return self.model_copy().on_side(is_right=topic == self.right)
+
+    @property
+    def condition(self) -> Condition | None:
+        """SEMANTICS 2.6: an event that owes nothing is not an event."""
+        return None if self.where is None else self.where.condition("ignored")
+
+    @property
+    def grid_us(self) -> int:
+        """Distance between the starts of adjacent buckets."""
+        return self.bucket
+
+    @property
+    def span_us(self) -> int:
+        """A right event is at most `before` and a bucket from the start of a bucket, which ends `after` later."""
+        return self.before + self.bucket + self.after
+
+    @property
+    def cells_most(self) -> int:
+        """Number of buckets that an interval may touch."""
+        return -(-(self.before + self.after) // self.bucket) + 1
+
+    @property
+    def scope_margin_us(self) -> int:
+        """A right event may be earlier than the bucket."""
+        return self.before
+
+    def assigned(self, event_times_us: Ints) -> Assigned:
+        """A left event is in the bucket of its time; a right one in each that has times of its partners."""
+        if not self._of_right:
+            return Assigned(None, self._floor(event_times_us))
+        import numpy as np
+
+        first = self._floor(event_times_us - self.after)
+        number = (self._floor(event_times_us + self.before) - first) // self.bucket + 1
+        events = np.repeat(np.arange(len(first)), number)
+        nth = np.arange(len(events)) - (np.cumsum(number) - number)[events]
+        return Assigned(events, first[events] + nth * self.bucket)
+
+    def starts_of_results(self, named_us: Ints) -> Ints:
+        """A result names the time of its left event."""
+        return self._floor(named_us)
+
+    def ends_us(self, starts_us: Ints) -> Ints:
+        """The last partner of a left event is `after` later. Starts are at most 2^62 (docs/ARCHITECTURE.md)."""
+        return starts_us + self.bucket + self.after
+
+    def reaches_us(self, event_times_us: Ints, slack_us: int) -> Ints:
+        """The ends are `after` later than the starts of buckets."""
+        return self._floor(event_times_us - slack_us - self.after) + self.after
+
+    def latest_reaches_us(self, starts_us: Ints, slack_us: int) -> Ints:
+        """Starts near the int64 maximum are clamped, so that no sum wraps."""
+        import numpy as np
+
+        most = np.iinfo(np.int64).max - self.bucket - self.after
+        return self.reaches_us(np.minimum(starts_us, most) + self.bucket + self.after - 1, slack_us)
+
+    def unsound(self, id_counts: IdCounts, texts: Sequence[str]) -> tuple[Bools, Bools]:
+        """Results that state no pair, or one too often."""
+        from validator.oracles.pairs import unsound
+
+        return unsound(id_counts, self.are_right(id_counts, texts), self._interval)
+
+    def classes(
+        self, id_counts: IdCounts, flags: Flags, texts: Sequence[str], *, collapse: bool, drops_late: bool
+    ) -> IdVerdicts:
+        """The classes of the ids of pairs."""
+        from validator.oracles.pairs import pair_classes
+
+        del collapse, drops_late
+        return pair_classes(id_counts, flags, self.are_right(id_counts, texts), self._interval)
+
+    def check(self, declared: Declared) -> None:
+        """Also refuse late policy `drop`, and records with several events."""
+        super().check(declared)
+        check_unit(self.bucket, declared.outputs)
+        if declared.drops_late:
+            raise broken_rule_at("timing.late_policy", DROP_IN_INTERVALS.problem, "write report")
+        for i, entry in enumerate(declared.inputs):
+            if entry.envelope == "canal":
+                raise broken_rule_at(f"inputs[{i}].envelope", ROWS_IN_INTERVALS.problem, "use another oracle")
+
+    @property
+    def _interval(self) -> Interval:
+        from validator.oracles.pairs import Interval
+
+        return Interval(self.before, self.after, self.join == "left")
+
+    def on_side(self, *, is_right: bool) -> Self:
+        """Set the side of the events, and return this oracle."""
+        self._of_right = is_right
+        return self
+
+    def _floor(self, instants_us: Ints) -> Ints:
+        return instants_us - instants_us % self.bucket
