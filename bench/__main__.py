@@ -10,6 +10,7 @@ restart: time and memory of a start with ``--cells`` settled cells (repeatable);
 day: memory over 24 hours of event time with 100,000 keys a minute, and a start with their 144 M cells (half an hour).
 disk: bytes per event on disk, by the kind of its id.
 many: memory and CPU of quiet sidecars, in processes of their own and in one.
+generator: the generator's rate for each workload, with two processes, beside a plain write.
 outage: the broker is down for ``--seconds`` while a live sidecar waits for a result.
 ``scripts/bench campaign [NAME]`` runs a fault campaign instead: docs/campaigns.md.
 """
@@ -29,7 +30,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from bench import campaign, outage, sizing, table
+from bench import campaign, generating, outage, sizing, table
 from bench.formats import event_cases
 from bench.measuring import Sampler
 from bench.restart import day, idle, restart
@@ -399,6 +400,7 @@ _PARTS: Final = {
     "many": many,
     "idle": idle,
     "outage": away,
+    "generator": lambda given: generating.rates(given.events),
 }
 
 
