@@ -12,8 +12,8 @@ lists, and ``extra`` fills the record up to Beam's average size.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 import numpy as np
@@ -47,6 +47,7 @@ PERSON: Final = Stream(
 AUCTION: Final = Stream(
     "auction", {"id": "id", "key": "seller", "event_time": "dateTime"}, time_unit="ms", late="lateAuctions"
 )
+AUCTION_BY_ID: Final = replace(AUCTION, fields={**AUCTION.fields, "key": "id"})
 
 
 def bid_by(key: str) -> Stream:
@@ -88,33 +89,38 @@ class Model:
         return np.where(self.draw(f"{purpose} is hot", numbers) < share, hot, some)
 
 
-class PersonsAndAuctions(GridEvents):
-    """The events of a grid in turn: a person, then three auctions."""
+class InTurn(GridEvents):
+    """The events of a grid in turn: in each epoch, ``shares`` of two streams. ``first``: their first ids. ``keys_of``:
+    the keys of ids."""
 
-    def __init__(self, plan: GridPlan, key_of_auctions: Callable[[Numbers], Numbers]) -> None:
+    def __init__(
+        self,
+        plan: GridPlan,
+        shares: tuple[int, int],
+        first: tuple[int, int],
+        keys_of: Sequence[Callable[[Numbers], Numbers]],
+    ) -> None:
         super().__init__(plan)
-        self._key_of_auctions = key_of_auctions
+        self._shares, self._first, self._keys_of = shares, first, keys_of
 
     @property
     def next_numbers(self) -> tuple[int, ...]:
         """Above the ids of the epoch that has begun."""
-        epochs = self._grid.next_number // (PERSONS + AUCTIONS) + 1
-        return FIRST_ID + epochs, FIRST_ID + epochs * AUCTIONS
+        epochs = self._grid.next_number // sum(self._shares) + 1
+        return tuple(first + epochs * share for first, share in zip(self._first, self._shares, strict=True))
 
     def split(self, batch: SendBatch) -> tuple[SendBatch, ...]:
-        """Persons and auctions, with their ids as numbers."""
-        epochs, places = np.divmod(np.array(batch.numbers, np.int64) - 1, PERSONS + AUCTIONS)
+        """Both streams, with their ids as numbers."""
+        epochs, places = np.divmod(np.array(batch.numbers, np.int64) - 1, sum(self._shares))
         times_ms, kinds = np.array(batch.times_ms, np.int64), np.array(batch.kinds, np.int64)
-        are_persons = places == 0
-        persons = FIRST_ID + epochs[are_persons]
-        auctions = FIRST_ID + (epochs * AUCTIONS + places - 1)[~are_persons]
-        return tuple(
-            SendBatch(ids.tolist(), keys.tolist(), times_ms[chosen].tolist(), kinds[chosen].tolist())
-            for ids, keys, chosen in (
-                (persons, persons, are_persons),
-                (auctions, self._key_of_auctions(auctions), ~are_persons),
-            )
-        )
+        found, before = [], 0
+        for share, first, keys_of in zip(self._shares, self._first, self._keys_of, strict=True):
+            chosen = (before <= places) & (places < before + share)
+            ids = first + (epochs * share + places - before)[chosen]
+            columns = (ids, keys_of(ids), times_ms[chosen], kinds[chosen])
+            found.append(SendBatch(*(column.tolist() for column in columns)))
+            before += share
+        return tuple(found)
 
 
 class PersonWire(NumberedWire):
@@ -136,13 +142,17 @@ class PersonWire(NumberedWire):
 
 
 class AuctionWire(NumberedWire):
-    """Beam's auction. Its key is its seller."""
+    """Beam's auction. Its key is its seller or its id."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, key: str = "seller") -> None:
         self._model = model
+        self._is_by_id = key == "id"
 
     def keys_of(self, numbers: Numbers) -> Numbers:
-        """The sellers."""
+        """The ids or the sellers."""
+        return numbers if self._is_by_id else self._sellers(numbers)
+
+    def _sellers(self, numbers: Numbers) -> Numbers:
         newest_person = (numbers - FIRST_ID) // AUCTIONS
         return self._model.person_for("seller", numbers, newest_person, HOT_SELLERS, 0)
 
@@ -159,7 +169,7 @@ class AuctionWire(NumberedWire):
             reserves.tolist(),
             times_ms,
             (np.array(times_ms) + lasting_ms).tolist(),
-            keys,
+            self._sellers(ids).tolist() if self._is_by_id else keys,
         )
         return [
             _filled(_AUCTION % (n, n % 1000, bid, reserve, ms, expires, seller, FIRST_CATEGORY + n % CATEGORIES),

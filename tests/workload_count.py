@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -99,6 +99,35 @@ def ids_in(workload: Workload, messages: Iterable[Message]) -> Counter[tuple[Cel
     return Counter(
         (cell, str(one)) for cell, found in results_of(workload, messages) for one in found[workload.id_lists[0]]
     )
+
+
+def pairs_of(streams: Sequence[Iterable[Event]], after_ms: int) -> dict[tuple[str, str], Cell]:
+    """The ids of each pair of a left event and a right one that is up to ``after_ms`` later, with their cell: buckets
+    are as long."""
+    lefts, rights = streams
+    of_key: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for key, at, right_id, _ in rights:
+        of_key[key].append((at, right_id))
+    return {
+        (left_id, right_id): (at // after_ms * after_ms, key)
+        for key, at, left_id, _ in lefts
+        for later, right_id in of_key[key]
+        if at <= later <= at + after_ms
+    }
+
+
+def wrong_pairs(
+    workload: Workload, streams: Sequence[Iterable[Event]], results: Iterable[bytes], after_ms: int
+) -> Counter[tuple[str, Cell]]:
+    """Compare the pairs in results with those of the events: class and cell -> number of contributions."""
+    stated = Counter(tuple(str(found[name][0]) for name in workload.id_lists) for found in map(json.loads, results))
+    pairs = pairs_of(streams, after_ms)
+    assert stated.keys() <= pairs.keys()
+    wrong: Counter[tuple[str, Cell]] = Counter()
+    for pair, cell in pairs.items():
+        if stated[pair] != 1:
+            wrong["duplicate" if stated[pair] else "missing", cell] += 2 * abs(stated[pair] - 1)
+    return wrong
 
 
 def _aggregate(what: str, events: list[Event]) -> int:

@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from generator.nexmark import AUCTION, PERSON, AuctionWire, Model, PersonsAndAuctions, PersonWire
+from generator.nexmark import (
+    AUCTION,
+    AUCTIONS,
+    FIRST_ID,
+    PERSON,
+    PERSONS,
+    AuctionWire,
+    InTurn,
+    Model,
+    PersonWire,
+)
 from generator.sections import Share
 from generator.workloads.operations import Joined
 from generator.workloads.seam import Events, Load, NumberedWire, Stream
@@ -24,7 +34,8 @@ class NexmarkQ8(Joined):
 
     def events(self, load: Load) -> Events:
         """One person, three auctions."""
-        return PersonsAndAuctions(load.plan, AuctionWire(Model(load.plan.seed, self.hot_share)).keys_of)
+        keys = [self.wire(stream, load).keys_of for stream in self.streams]
+        return InTurn(load.plan, (PERSONS, AUCTIONS), (FIRST_ID, FIRST_ID), keys)
 
     def wire(self, stream: Stream, load: Load) -> NumberedWire:
         """Beam's person and auction."""

@@ -40,7 +40,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-Operator = Literal["tumbling", "sliding", "session", "passthrough", "distinct", "running_aggregate"]
+Operator = Literal["tumbling", "sliding", "session", "passthrough", "distinct", "running_aggregate", "interval"]
 PartitionId = tuple[str, int]
 """Topic and partition."""
 EventId = int | str

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from testbed.engines import wire
 from testbed.engines.core import Core, LateEvent, PartitionId, Record, Result, WindowCore
 from testbed.engines.distinct import DistinctCore
+from testbed.engines.intervals import IntervalCore
 from testbed.engines.join import JoinCore, is_right
 from testbed.engines.mutations import EmittedResult
 from testbed.engines.passthrough import PassthroughCore
@@ -69,6 +70,8 @@ def core_of(settings: EngineSettings) -> Core:
         return SessionCore(settings.gap_ms, *bounds)
     if settings.join is None or settings.right_prefix is None:
         return WindowCore(settings.window_ms, *bounds, slide_ms=settings.slide_ms)
+    if settings.operator == "interval":
+        return IntervalCore(settings.before_ms, settings.after_ms, right_prefix=settings.right_prefix)
     return JoinCore(settings.window_ms, *bounds, join=settings.join, right_prefix=settings.right_prefix)
 
 

@@ -118,6 +118,10 @@ class EngineSettings(BaseModel):
     """With operator `sliding`: event time between the starts of two consecutive windows."""
     gap_ms: int | None = Field(default=None, gt=0)
     """With operator `session`: a longer pause between two events of a key ends its session."""
+    before_ms: int = Field(default=0, ge=0)
+    """With operator `interval`, which joins two inputs: how much earlier than the left event the right one may be."""
+    after_ms: int = Field(default=0, ge=0)
+    """With operator `interval`: how much later it may be."""
     where: EventFilter | None = None
     """With operator `passthrough`: the events that have a result; with `join`: the events of the left input that are
     joined; None: all."""
@@ -162,8 +166,10 @@ class EngineSettings(BaseModel):
             )
         if self.where_right is not None and self.join is None:
             raise ValueError("setting `where_right` needs a join: omit the setting")
-        if self.join is not None and self.operator != "tumbling":
-            raise ValueError("join needs operator tumbling: leave join out, or change the operator")
+        if self.join is not None and self.operator not in ("tumbling", "interval"):
+            raise ValueError("join needs operator tumbling or interval: leave join out, or change the operator")
+        if self.operator == "interval" and self.join != "inner":
+            raise ValueError("operator interval needs join inner: set it, or change the operator")
         if self.emission != "final" and self.operator != "running_aggregate":
             raise ValueError(f"emission {self.emission} needs operator running_aggregate: leave emission out")
         if Mutation.WITHDRAW in self.mutations and self.emission != "cumulative":

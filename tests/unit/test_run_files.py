@@ -39,10 +39,10 @@ def test_sidecar_generator_and_engine_agree(tmp_path: Path, workload: str, engin
         bootstrap_servers="127.0.0.1:1", workload=of, inputs=topics.inputs, window_ms=1500, **of.operator(1500)
     )
     assert EngineSettings.model_validate_json(settings.model_dump_json()) == settings
-    others = {"map": "passthrough", "filter": "passthrough", "windowed_join": "tumbling"}
+    others = {"map": "passthrough", "filter": "passthrough", "windowed_join": "tumbling", "interval_join": "interval"}
     kind = config.oracle.kind
     assert settings.operator == others.get(kind, kind if kind == "running_aggregate" else kind.removesuffix("_window"))
-    assert (settings.join is not None) == (kind == "windowed_join")
+    assert (settings.join is not None) == (kind.endswith("_join"))
     assert (settings.where is not None) == ("where" in of.oracle(topics.inputs, 1500))
     assert (settings.slide_ms or 0) * 1000 == getattr(config.oracle, "slide", 0)
     assert (settings.gap_ms or 0) * 1000 == getattr(config.oracle, "gap", 0)

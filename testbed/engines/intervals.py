@@ -1,0 +1,71 @@
+"""Two inputs joined per key by the distance of their event times, on the reference engine's core. Pure, no I/O.
+
+The second event of a pair to be read produces the result, with the ids of both and the left event's time. No event is
+late, so all events are state: ``rebuild_from`` is the offset of a partition's first event. Pairs of events that were
+read before the commit have their results.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from testbed.engines.core import Core, EventId, Key, Partition, PartitionId, PartitionProgress, Record, Result
+from testbed.engines.join import is_right
+
+
+class _Event(NamedTuple):
+    id: EventId
+    time_ms: int
+
+
+class IntervalCore(Core):
+    """Joins each left event with the right events from ``before_ms`` earlier to ``after_ms`` later."""
+
+    def __init__(self, before_ms: int, after_ms: int, *, right_prefix: str) -> None:
+        super().__init__()
+        self._before_ms, self._after_ms = before_ms, after_ms
+        self._right_prefix = right_prefix
+        self._events: dict[PartitionId, dict[Key, list[_Event]]] = {}
+        self._first_offsets: dict[PartitionId, int] = {}
+
+    def _insert(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
+        mine, of_right = _Event(event_id, time_ms), is_right(event_id, self._right_prefix)
+        for events in self._events.values():
+            for other in events.get(key, ()):
+                if is_right(other.id, self._right_prefix) != of_right:
+                    self._join(key, *((other, mine) if of_right else (mine, other)))
+        self._restore(state, (offset, key, time_ms, event_id))
+        return True
+
+    def _join(self, key: Key, left: _Event, right: _Event) -> None:
+        if -self._before_ms <= right.time_ms - left.time_ms <= self._after_ms:
+            ids, times_ms = (left.id, right.id), (left.time_ms, right.time_ms)
+            self._answers.append(Result(left.time_ms, left.time_ms, key, ids, times_ms))
+
+    def _restore(self, state: Partition, record: Record) -> None:
+        offset, key, time_ms, event_id = record
+        self._first_offsets.setdefault(state.id, offset)
+        self._events[state.id].setdefault(key, []).append(_Event(event_id, time_ms))
+
+    def _emit_closed(self) -> None:
+        """Nothing to do: event time closes nothing."""
+
+    def _next_timer(self, watermark: int) -> int:
+        return watermark + 1
+
+    def _last_end(self) -> int | None:
+        return None
+
+    def _first_offset(self, state: Partition) -> int:
+        return self._first_offsets.get(state.id, state.next_offset)
+
+    def _assigned(self, state: Partition, progress: PartitionProgress) -> None:
+        del progress
+        self._events[state.id] = {}
+
+    def _recovered(self) -> None:
+        """Nothing to do: events are already in the state."""
+
+    def _forget(self, state: Partition) -> None:
+        del self._events[state.id]
+        self._first_offsets.pop(state.id, None)
