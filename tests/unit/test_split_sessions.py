@@ -145,6 +145,51 @@ def test_a_shorter_gap_explains_splits_only_at_longer_pauses_than_those_within_r
     assert not split_sessions.suspected(sums)
 
 
+LONGER: Final = ((0, 0), (1, 8), (2, 25), (3, 42), (4, 90), (5, 95), (6, 120))
+"""Sessions of 0 and 1, of 2, of 3, of 4 and 5, and of 6, after pauses of 17, 17, 48 and 25 s."""
+AS_ONE: Final = ((0, (0, 1, 2, 3)), (90, (4, 5)), (120, (6,)))
+
+
+def test_a_longer_gap_explains_results_of_several_sessions_at_shorter_pauses_than_those_between_results() -> None:
+    sums = judged(facts(LONGER, AS_ONE))
+    assert (sums.counts["misplaced"], sums.counts["missing"]) == (2, 2)
+    assert (sums.joined, sums.joined_us, sums.parted_us) == (2, 17 * S, 25 * S)
+    assert split_sessions.suspected(sums) == split_sessions.withdrawn(sums) == {"missing", "misplaced"}
+    [reason] = split_sessions.sentences(sums)
+    assert "a gap of 17s or more, and below 25s fits all results" in reason
+    # The engine of each of these has a defect: it joined sessions at a pause at which it parted others, it answered
+    # more than whole sessions, and it lost a session beside.
+    parted, more = (((0, (0, 1, 2)), (42, (3,)), *AS_ONE[1:]), ((0, (0, 1, 2, 3, 6)), *AS_ONE[1:]))
+    for results in (parted, more, AS_ONE[:2]):
+        sums = judged(facts(LONGER, results))
+        assert sums.counts["missing"]
+        assert "missing" not in split_sessions.suspected(sums)
+
+
+@pytest.mark.parametrize(("after_us", "wrong"), [(20 * S, 5), (0, 2)])
+def test_the_ends_that_a_longer_gap_gives_accuse_nobody_either(after_us: int, wrong: int) -> None:
+    """``after_us``: from the last event of a result to its end."""
+    sums = judged(facts(LONGER, AS_ONE, (42 * S + after_us, 95 * S + after_us, 120 * S + after_us)))
+    assert sums.counts["missing"] == sums.counts["misplaced"] == wrong
+    assert split_sessions.suspected(sums) == {"missing", "misplaced"}
+
+
+@pytest.mark.parametrize("first", ["all", "head", "others"])
+def test_sessions_that_were_answered_together_still_count_after_they_left_memory(first: str) -> None:
+    clock = Clock(100, 2**60, 100, 100, 100, None, None, 0, False, False)
+    judging = Judging(KnownFacts(None, first_batch=0), RULES)
+    judging.absorb(facts(LONGER, AS_ONE), clock, {})
+    judging.absorb(None, replace(clock, lookup_us=200, inputs_us=200, outputs_us=200, unheld_outputs_us=200), {})
+    whole = judging.sums
+    is_head = judging.cells["window_start_us"] == 0
+    leave = {"all": is_head | True, "head": is_head, "others": ~is_head & (judging.cells["window_start_us"] < 60 * S)}
+    retired = judging.sum_of(leave[first])
+    judging.cells.drop(leave[first])
+    stay = judging.sum_of(np.ones(len(judging.cells), dtype=np.bool_))
+    sums = stay.with_retired(retired)
+    assert (sums.joined, sums.joined_us, sums.parted_us) == (whole.joined, whole.joined_us, whole.parted_us)
+
+
 def test_a_pause_within_a_result_still_counts_after_its_session_left_memory() -> None:
     clock = Clock(100, 2**60, 100, 100, 100, None, None, 0, False, False)
     judging = Judging(KnownFacts(None, first_batch=0), RULES)

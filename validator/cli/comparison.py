@@ -53,6 +53,13 @@ def compare(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool
     elif len(events) >= FEW and not right:
         text = f"none of {plural(len(events), 'event')} is in a result for its window and key"
         yield problem("results", text + example_clause(config, fit), "check the fields of key and time and their units")
+    elif found := [topic for topic in inputs if len(inputs) > 1 and _none_is_right(events, topic)]:
+        many = sum(one.expected[0].topic == found[0] for one in events)
+        text = f"none of {plural(many, 'event')} of {found[0]} is in a result for its window and key"
+        place = config.entry_of(found[0])
+        yield problem(
+            "results", text + example_clause(config, fit, found[0]), f"check the key and the time in {place}.fields"
+        )
     elif named and known and not events and all(whole.get(topic) for topic in (*inputs, *outputs)):
         text = "no id of a result is the id of an event" + example_clause(config, fit)
         yield problem("results", text, "check inputs[].fields.id and outputs[].fields.ids")
@@ -62,6 +69,12 @@ def compare(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool
         yield ok("results", text) if right == len(events) else note("results", text + example_clause(config, fit))
     if fit.growth is not None:
         yield problem("emission", growth_sentence(config, fit.growth), "check outputs[].emission")
+
+
+def _none_is_right(events: Sequence[core_fit.Answered], topic: str) -> bool:
+    """Whether results name a few events of the input, and none of them where it belongs."""
+    mine = [one.is_right for one in events if one.expected[0].topic == topic]
+    return len(mine) >= FEW and not any(mine)
 
 
 def states_values(config: Config) -> bool:

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from validator.model.wording import plural
 from validator.oracles.alternatives import begins
 from validator.oracles.seam import Oracle
 from validator.settings.durations import format_duration
@@ -41,14 +42,31 @@ def _composed(text: str) -> object:
     return unicodedata.normalize("NFC", text)
 
 
+def _compatible(text: str) -> object:
+    return unicodedata.normalize("NFKC", text)
+
+
+def _visible(text: str) -> object:
+    return "".join(it for it in text if unicodedata.category(it) not in ("Cf", "Cc"))
+
+
+def _without_spaces(text: str) -> object:
+    return "".join(text.split())
+
+
 SAME_TEXTS: Final[tuple[tuple[str, Callable[[str], object]], ...]] = (
     ("beyond 2^53 one is the other rounded to a double", _as_double),
     ("they are the same number: one is a text that is written differently", _as_number),
     ("they differ only in Unicode form", _composed),
+    ("they differ only in spaces", _without_spaces),
+    ("they differ only in Unicode compatibility form", _compatible),
+    ("they differ only in characters that are not seen", _visible),
     ("they differ only in the case of letters", str.casefold),
-    ("they differ only in spaces", lambda text: "".join(text.split())),
 )
 """Difference in words, and the form in which texts that differ only in this way are equal."""
+_LOOK_ALIKE: Final = (_composed, _without_spaces, _compatible, _visible)
+"""Forms of texts that may look the same although they differ: their code points are shown."""
+_FEW: Final = 2
 
 
 def of_texts(expected: str, named: str) -> str | None:
@@ -57,7 +75,11 @@ def of_texts(expected: str, named: str) -> str | None:
         return None
     for words, form in SAME_TEXTS:
         if form(expected) == form(named):
-            return f"{words}: {_code_points(expected, named)}" if form is _composed else words
+            return f"{words}: {_code_points(expected, named)}" if form in _LOOK_ALIKE else words
+    differ = [pair for pair in zip(expected, named, strict=False) if pair[0] != pair[1]]
+    if len(expected) == len(named) and len(differ) <= _FEW and not all("".join(pair).isascii() for pair in differ):
+        # Letters of two alphabets may look the same.
+        return f"they differ in {plural(len(differ), 'character')}: {_code_points(expected, named)}"
     return None
 
 

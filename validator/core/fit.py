@@ -10,6 +10,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from validator.core.differences import SAME_TEXTS
 from validator.core.fit_sample import ROWS_OF_A_CELL, Expected, FitSample, Named, results_in
 from validator.model.arrays import ABSENT
-from validator.oracles.alternatives import alternatives, begins
+from validator.oracles.alternatives import alternatives, begins, read_by
 from validator.oracles.seam import Oracle
 from validator.settings.durations import format_duration
 
@@ -61,7 +62,8 @@ class Mismatch:
     """Results systematically name other cells than the configuration expects.
 
     ``sign``: what shows it: ``grid`` (named starts at which no window begins), ``results`` (nearly all results have
-    misplaced ids) or ``value`` (another value of a parameter fits). ``many``, ``among``: the numbers of that sign.
+    misplaced ids), ``value`` (another value of a parameter fits) or ``counts`` (very many results state other values
+    than their events give). ``many``, ``among``: the numbers of that sign.
     ``right``, ``of``: events that are named where they belong, and all answered events of the sample. ``parameter``,
     ``configured``, ``value``: another value of one parameter that makes ``fits`` of them right; None if none is known.
     """
@@ -133,6 +135,7 @@ def mismatch(
     ``results``: number of results in scope, by class."""
     wrong = [one for one in events if not one.is_right]
     right, of = len(events) - len(wrong), len(events)
+    few = len({(it.topic, it.partition, it.offset) for one in wrong for it in one.named}) < FEW
     sign: tuple[str, int, int] | None = None
     claimed = sorted({(it.topic, it.partition, it.offset, it.start_us) for it in results_in(sample.found)})
     off = int(np.count_nonzero(~begins(oracle, np.array([start for *_, start in claimed], dtype=np.int64))))
@@ -142,10 +145,12 @@ def mismatch(
         sign = "grid", off, len(claimed)
     elif misplaced >= FEW and 10 * misplaced >= 9 * judged:
         sign = "results", misplaced, judged
-    elif 4 * right > 3 * of or len({(it.topic, it.partition, it.offset) for one in wrong for it in one.named}) < FEW:
+    elif few:
         return None
-    best, fits = _best(events, oracle) if wrong else (None, 0)
-    known = best is not None and 100 * fits >= 99 * of
+    # If most events are right, another value must explain every other one: a defect may concern a few windows.
+    most = sign is None and 4 * right > 3 * of
+    best, fits = _best(events, oracle, wrong if most else ()) if wrong else (None, 0)
+    known = best is not None and (fits == of if most else 100 * fits >= 99 * of)
     if sign is None and not known:
         return None
     sign = sign or ("value", len(wrong), of)
@@ -156,7 +161,7 @@ def mismatch(
 
 class _Hypothesis(NamedTuple):
     """Another value of one parameter. ``of_event``: bounds of an event's time -> bounds with this value. ``of_named``:
-    named starts -> those with this value."""
+    named starts -> those with this value. ``moves_starts``: as in `alternatives.Alternative`."""
 
     parameter: str
     configured: str | None
@@ -164,14 +169,18 @@ class _Hypothesis(NamedTuple):
     oracle: Oracle
     of_event: Callable[[int, int], tuple[int, int]] = lambda first, last: (first, last)
     of_named: Callable[[int], int] = lambda start: start
+    moves_starts: bool = True
 
 
-def _best(events: Sequence[Answered], oracle: Oracle) -> tuple[_Hypothesis | None, int]:
-    """Return the first of the values that make the most events right, and how many events it makes right."""
+def _best(events: Sequence[Answered], oracle: Oracle, wrong: Sequence[Answered] = ()) -> tuple[_Hypothesis | None, int]:
+    """Return the first of the values that make the most events right, and how many events it makes right. ``wrong``:
+    events all of which it must make right, by other starts."""
     best, most = None, 0
     if oracle.merging_gap_us is None and oracle.has_windows and oracle.in_every_cell:
-        bounds = [_bounds(one, oracle) for one in events]
+        bounds, of_wrong = ([_bounds(one, oracle) for one in some] for some in (events, wrong))
         for one in _hypotheses(events, oracle):
+            if wrong and not (one.moves_starts and _fits(wrong, of_wrong, one) == len(wrong)):
+                continue
             fits = _fits(events, bounds, one)
             if fits > most:
                 best, most = one, fits
@@ -180,7 +189,17 @@ def _best(events: Sequence[Answered], oracle: Oracle) -> tuple[_Hypothesis | Non
 
 def _hypotheses(events: Sequence[Answered], oracle: Oracle) -> Iterator[_Hypothesis]:
     named = [np.unique([it.start_us for it in one.named]) for one in events]
-    others = [_Hypothesis(*other) for other in alternatives(oracle, named)]
+    others = [
+        _Hypothesis(
+            it.parameter,
+            it.configured,
+            it.value,
+            it.oracle,
+            of_named=partial(read_by, oracle, it.oracle),
+            moves_starts=it.moves_starts,
+        )
+        for it in alternatives(oracle, named)
+    ]
     # A shift also explains windows of another size if they begin later, and another offset also explains a shift.
     yield from (other for other in others if other.parameter not in _SHIFTS)
     first, start = min(it.start_us for it in events[0].expected), min(it.start_us for it in events[0].named)
@@ -331,6 +350,22 @@ def unlike_ids(sample: FitSample) -> Pair | None:
             if id_ is not None:
                 event, claim = min(events[id_].expected, key=repr), min(others[other].named, key=repr)
                 return Pair(id_, event, claim, other)
+    return None
+
+
+def miscounted(counts: Mapping[str, int], results: Mapping[str, int], off: int) -> Mismatch | None:
+    """As `mismatch`, if results state values: only numbers show how they fit. ``counts``: contributions by class.
+    ``off``: results that name a start at which no window begins."""
+    judged = sum(results.values())
+    wrong = judged - results["correct"]
+    surplus = sum(counts[name] for name in ("duplicate", "misplaced", "unknown_id"))
+    lacking, owed = counts["missing"] + counts["overdue"], counts["expected"]
+    # SEMANTICS 4.28: three signs. Windows of another size, or elsewhere, have the same events in all.
+    if off >= FEW and 4 * off >= judged:
+        return Mismatch("grid", off, judged, judged - wrong, judged)
+    is_most = 4 * wrong >= 3 * judged and 10 * (surplus + lacking) >= owed
+    if wrong >= FEW and (is_most or (4 * surplus >= owed and 100 * abs(surplus - lacking) <= owed)):
+        return Mismatch("counts", wrong, judged, judged - wrong, judged)
     return None
 
 

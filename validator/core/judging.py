@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from validator.core.cell_states import CellStates, changes_all_verdicts, falls, totals_of, with_earliest_due
 from validator.core.evicted import EVICTED_AT_ONCE, EvictedCells
-from validator.core.fit import Fit, fit_of
+from validator.core.fit import Fit, fit_of, miscounted
 from validator.core.fit_sample import FitSample
 from validator.core.split_sessions import with_pauses
 from validator.core.suspicion import Suspicion
@@ -26,6 +26,7 @@ from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, nullable
 from validator.model.frontier import Clock, RunEnd
 from validator.model.progress import IngestProgress
+from validator.oracles.alternatives import begins
 from validator.oracles.seam import Oracle
 from validator.reconcile import key_verdicts
 from validator.reconcile.cell_index import CellIndex
@@ -372,10 +373,19 @@ class Judging:
         """Return what the sample shows, if there are violations that a wrong configuration may explain."""
         if not any(sums.violations(name) for name in VIOLATIONS):
             return None
+        oracle = self.rules.oracle
+        if oracle.reads.states_values:
+            return Fit(miscounted(sums.counts, sums.results, self._off_grid())) if oracle.has_windows else None
         seen = self.sample.version, tuple(sums.results.items())
         if self._fit[0] != seen:
-            self._fit = seen, fit_of(self.sample, self.rules.oracle, sums.results)
+            self._fit = seen, fit_of(self.sample, oracle, sums.results)
         return self._fit[1]
+
+    def _off_grid(self) -> int:
+        """Return the number of results in memory that name a start at which no cell begins."""
+        rows = np.flatnonzero((self.cells["results"] > 0) & (self.cells["expected_count"] == 0))
+        off = ~begins(self.rules.oracle, self.cells["window_start_us"][rows])
+        return int(self.cells["results"][rows][off].sum())
 
     def _judge(self, rows: Ints, clock: Clock, offsets: Mapping[TopicPartition, PartitionOffsets]) -> CellTotals:
         """Judge some cells, and compare those whose ids are needed. Returns the totals over all cells in memory."""
@@ -418,8 +428,8 @@ class Judging:
         found = self.cell_states.sums().with_due_since(since.unconsumed_due_us, since.blocked_due_us)
         found = replace(found, changed=sum(len(part.rows) for part in self.changed))
         everywhere = np.ones(len(self.cells), dtype=np.bool_)
-        are_split = self.retired.split_us is not None
-        return with_pauses(found, self.cells, everywhere, self.rules, are_needed=are_split)
+        are_needed = self.retired.split_us is not None or self.retired.joined > 0
+        return with_pauses(found, self.cells, everywhere, self.rules, are_needed=are_needed)
 
     def _judged_in_scope(self, rows: Ints, clock: Clock) -> Judged:
         """As `judged_of`, after cells of one id that were judged before their first fact are put out of scope: their

@@ -125,6 +125,7 @@ class Suspicion:
         misnamed = sum(it.read - it.matched for it in of)
         by_set_aside = self._by_numbers(sums, 0, 0, misnamed) if misnamed else frozenset()
         classes = withdrawn_by(progress, sums, found) | by_set_aside | by_fit(sums) | self._by_condition(progress)
+        classes |= split_sessions.withdrawn(sums)
         classes |= {"wrong_value"} if values_in_doubt(sums) else set()
         # SEMANTICS 4.24: a class that nothing may explain stays confirmed. Each retracted class is also suspected in
         # the same batch, so it is not confirmed again at once.

@@ -79,6 +79,8 @@ class CellTotals:
       the same because of records of other partitions. ``apart``, ``ends_right``, ``ends_wrong``, ``unproven_splits``:
       as in `Judged`. ``split_us``: the shortest pause at which a session was split wrongly. ``kept_us``: the longest
       pause within a result, known once a session was split or left memory (`validator.core.split_sessions`).
+    - ``joined``: misplaced contributions in results that answer several sessions at once. ``joined_us``: the longest
+      pause between such sessions. ``parted_us``: the shortest pause before a session with a result of its own.
     - ``unconsumed_overdue``: unconsumed contributions that have been due for `missing_after`, or were outstanding at
       the end of an earlier run with `--once`. ``blocked_overdue``: blocked ones that have been due for `missing_after`.
       ``unconsumed_due_us``, ``blocked_due_us``: since when the first of them is due. ``unconsumed``, ``blocked``: the
@@ -125,6 +127,9 @@ class CellTotals:
     unproven_splits: int = 0
     split_us: int | None = None
     kept_us: int | None = None
+    joined: int = 0
+    joined_us: int | None = None
+    parted_us: int | None = None
     unconsumed_overdue: int = 0
     unconsumed_due_us: int | None = None
     blocked_overdue: int = 0
@@ -184,6 +189,7 @@ class CellTotals:
             "doubtful",
             "elsewhere",
             "apart",
+            "joined",
             "ends_right",
             "ends_wrong",
             "unproven_splits",
@@ -197,7 +203,9 @@ class CellTotals:
             unconsumed_due_us=_earlier(self.unconsumed_due_us, other.unconsumed_due_us),
             blocked_due_us=_earlier(self.blocked_due_us, other.blocked_due_us),
             split_us=_earlier(self.split_us, other.split_us),
-            kept_us=max((at for at in (self.kept_us, other.kept_us) if at is not None), default=None),
+            kept_us=_later(self.kept_us, other.kept_us),
+            joined_us=_later(self.joined_us, other.joined_us),
+            parted_us=_earlier(self.parted_us, other.parted_us),
             counts={name: count + times * other.counts.get(name, 0) for name, count in self.counts.items()},
             results={name: count + times * other.results.get(name, 0) for name, count in self.results.items()},
             on_record={name: self.on_record.get(name, 0) + times * other.on_record.get(name, 0) for name in VIOLATIONS},
@@ -267,3 +275,7 @@ def _both(these: Mapping[str, TopicCounts], those: Mapping[str, TopicCounts], ti
 
 def _earlier(one: int | None, other: int | None) -> int | None:
     return min((at for at in (one, other) if at is not None), default=None)
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return max((at for at in (one, other) if at is not None), default=None)

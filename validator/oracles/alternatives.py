@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from validator.oracles.guesses import MINUTE, ZONES
 from validator.oracles.seam import Oracle
 from validator.oracles.sliding_window import SlidingWindow
 from validator.oracles.windows import UTC_NAMES, Windows
@@ -15,13 +16,22 @@ if TYPE_CHECKING:
     from validator.model.arrays import Bools, Ints
 
 
+_QUARTER: Final = 15 * MINUTE
+"""Offsets of time zones are multiples of it."""
+
+
 class Alternative(NamedTuple):
-    """An oracle in which only ``parameter`` differs: it is ``value`` instead of ``configured``."""
+    """An oracle in which only ``parameter`` differs: it is ``value`` instead of ``configured``.
+
+    ``moves_starts``: whether results show it by other starts. If not, it fits any event that is named in the adjacent
+    window, since its time within its own window is not known.
+    """
 
     parameter: str
     configured: str
     value: str
     oracle: Oracle
+    moves_starts: bool = True
 
 
 def alternatives(oracle: Oracle, named: Sequence[Ints]) -> Iterator[Alternative]:
@@ -47,10 +57,19 @@ def alternatives(oracle: Oracle, named: Sequence[Ints]) -> Iterator[Alternative]
             durations = (format_duration(getattr(oracle, parameter)), format_duration(value))
             yield Alternative(f"oracle.{parameter}", *durations, oracle.model_copy(update={parameter: value}))
     closed = "right" if oracle.closed == "left" else "left"
-    yield Alternative("oracle.closed", oracle.closed, closed, oracle.model_copy(update={"closed": closed}))
-    if oracle.time_zone not in UTC_NAMES:
-        zone = {"time_zone": "UTC"}
-        yield Alternative("oracle.time_zone", oracle.time_zone, "UTC", oracle.model_copy(update=zone))
+    yield Alternative("oracle.closed", oracle.closed, closed, oracle.model_copy(update={"closed": closed}), False)
+    # Windows of a quarter of an hour or less are the same in all zones.
+    for zone in ("UTC", *ZONES) if oracle.closed == "left" and oracle.size > _QUARTER else ():
+        if zone != oracle.time_zone and not (zone == "UTC" and oracle.time_zone in UTC_NAMES):
+            other = oracle.model_copy(update={"time_zone": zone})
+            yield Alternative("oracle.time_zone", oracle.time_zone, zone, other, oracle.named == "instant")
+
+
+def read_by(oracle: Oracle, other: Oracle, start_us: int) -> int:
+    """Return the start that ``other`` reads where ``oracle`` reads ``start_us``: a result may name a wall time."""
+    if not (isinstance(oracle, Windows) and isinstance(other, Windows)) or oracle.time_zone == other.time_zone:
+        return start_us
+    return oracle.read_by(other, start_us)
 
 
 def begins(oracle: Oracle, starts_us: Ints) -> Bools:

@@ -126,6 +126,15 @@ class Windows(Oracle):
         """A wall time names the window that starts when the clock first shows it."""
         return self._instants(named_us) if self.named == "wall_time" else named_us
 
+    def read_by(self, other: Windows, start_us: int) -> int:
+        """Return the start that ``other``, in another zone, reads where this oracle reads ``start_us``."""
+        import numpy as np
+
+        start = np.array([start_us], dtype=np.int64)
+        if self.named == "wall_time" and self._clock is not None:
+            start = self._clock.shown_at(start)
+        return int(other.starts_of_results(start)[0])
+
     def ends_us(self, starts_us: Ints) -> Ints:
         """Starts near the int64 maximum are clamped, so that no end wraps. With `closed: right` the boundary belongs to
         the window, so the window ends at the next instant."""

@@ -102,6 +102,7 @@ def mismatch_sentence(one: Mismatch) -> str:
         "grid": f"{many} sampled results name a start at which no window of the oracle begins",
         "results": f"{many} results have events of other windows or keys",
         "value": f"results name other windows for {many} sampled events than the oracle expects",
+        "counts": f"{many} results state other numbers or values than the events of their windows give",
     }[one.sign]
     check = "a parameter of the oracle, or the fields of key and time, may be wrong"
     return f"the configuration is in doubt: {seen}: {_other_value(one) or check}"
