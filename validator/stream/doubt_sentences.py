@@ -63,7 +63,7 @@ def configuration_doubts(
     matching = {side: [row for row in doubted if (row.sign, row.side) == (Sign.MATCHES, side)] for side in _SIDES}
     violated = {name for name in VIOLATIONS if sums.violations(name)}
     if matching[""] and (sums.matched or violated or progress.undecodable("output")):
-        seen = _contributions_doubt(sums, 0 if sums.matched else decoded_results(progress))
+        seen = _contributions_doubt(config, sums, 0 if sums.matched else decoded_results(progress))
         yield Doubt(f"{seen}{example_clause(config, fit)}; {_CORRECT}")
     elif fit.mismatch is not None:
         yield Doubt(f"{mismatch_sentence(fit.mismatch)}{example_clause(config, fit)}; {_CORRECT}")
@@ -99,7 +99,7 @@ def mismatch_sentence(one: Mismatch) -> str:
     """Why results systematically name other cells than the configuration expects."""
     many = f"{one.many:,} of {one.among:,}"
     seen = {
-        "grid": f"{many} sampled results name a start at which no window of the oracle begins",
+        "grid": f"{many} results name a start at which no window of the oracle begins",
         "results": f"{many} results have events of other windows or keys",
         "value": f"results name other windows for {many} sampled events than the oracle expects",
         "counts": f"{many} results state other numbers or values than the events of their windows give",
@@ -179,17 +179,18 @@ def _topic_doubt(config: Config, one: TopicInDoubt, example: Example | None) -> 
     )
 
 
-def _contributions_doubt(sums: CellTotals, results: int) -> str:
+def _contributions_doubt(config: Config, sums: CellTotals, results: int) -> str:
     """``results``: number of decoded results if none of them matches an event; 0 if a few do."""
     beside, expected = unmatched(sums), sums.counts["expected"]
+    has_ids = not config.oracle.reads.states_values
     if not beside:
         check = "outputs[].fields, or a unit in them, may be wrong"
-    elif sums.counts["unknown_id"] * 2 >= beside:
+    elif has_ids and sums.counts["unknown_id"] * 2 >= beside:
         check = "inputs[].fields.id and outputs[].fields.ids may name different ids"
     else:
         check = "the fields of key and time, a unit, or a parameter of the oracle may be wrong"
     seen = (
-        f"no id in {plural(results, 'result')} matches an event in the same cell"
+        f"{'no id' if has_ids else 'nothing'} in {plural(results, 'result')} matches an event in the same cell"
         if results
         else f"results have nearly none of the {expected} expected contributions, and {beside} that are not expected"
     )
