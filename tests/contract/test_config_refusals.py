@@ -55,10 +55,6 @@ NOT_BUILT_SENTENCES = {
     "oracle={kind: rule_match, size: 30s}": (
         f"oracle.kind (from --set oracle): rule_match is not supported yet; use {KINDS}."
     ),
-    "oracle.values.total=distinct(price)": (
-        "oracle.values.total (from --set oracle.values.total): distinct(PATH) is not supported yet; "
-        "use count or count(PATH) or sum(PATH) or min(PATH) or max(PATH) or avg(PATH)."
-    ),
 }
 
 
@@ -176,7 +172,8 @@ RULES = {
     ),
     "outputs.0.fields={key: page, ids: a}": (
         "outputs[0].fields.window_start (from --set outputs.0.fields): oracle tumbling_window needs it; "
-        "name the path of the window's start in a result."
+        "name the path of the window's start in a result; if no field has it, let the engine write it into the value "
+        "or the key."
     ),
     "outputs.0.fields={key: page, window_start: w}": (
         "outputs[0].fields.ids (from --set outputs.0.fields): evidence ids needs it; "
@@ -252,6 +249,63 @@ RULES = {
 @pytest.mark.parametrize("assignment", RULES)
 def test_each_broken_rule_has_its_own_sentence(assignment: str) -> None:
     assert problems(assignment) == (f"c.yaml: {RULES[assignment]}",)
+
+
+BESIDE_IDS = "outputs.0.fields={key: page, window_start: windowStart, ids: clickIds, values: {clicks: n}}"
+OF_VALUES = {
+    (
+        "oracle.values={clicks: count}",
+    ): "outputs[0].fields.values: it is missing; name exactly clicks, as oracle.values does.",
+    (BESIDE_IDS,): (
+        "oracle.values: results state values, and it is missing; write each name and its aggregate: {clicks: count}."
+    ),
+    (BESIDE_IDS, "oracle={kind: distinct, size: 1m, values: {clicks: count}}"): (
+        "oracle.values (from --set oracle): values beside ids are not supported yet for this oracle; "
+        "leave it out, or use evidence values."
+    ),
+    (BESIDE_IDS, "oracle.values={clicks: count}", "oracle.having={clicks: {above: 1}}"): (
+        "oracle.having (from --set oracle.having): having is supported only for windows whose results state values, "
+        "without emission incremental; leave it out."
+    ),
+}
+OF_BOUNDS = {
+    "oracle.having={n: {above: 1}}": (
+        "oracle.having.n (from --set oracle.having): oracle.values has no such value; use one of clicks."
+    ),
+    "oracle.having={clicks: {}}": (
+        "oracle.having.clicks.above (from --set oracle.having): a bound is at_least or above; write one of the two."
+    ),
+    "oracle.having={clicks: {above: 1, at_least: 2}}": (
+        "oracle.having.clicks.above (from --set oracle.having): a bound is at_least or above; write one of the two."
+    ),
+}
+
+
+@pytest.mark.parametrize("assignments", OF_VALUES)
+def test_values_beside_ids_have_their_own_sentences(assignments: tuple[str, ...]) -> None:
+    assert problems(*assignments) == (f"c.yaml: {OF_VALUES[assignments]}",)
+
+
+@pytest.mark.parametrize("assignment", OF_BOUNDS)
+def test_bounds_of_results_have_their_own_sentences(assignment: str) -> None:
+    assert problems(assignment, example="counts") == (f"c.yaml: {OF_BOUNDS[assignment]}",)
+
+
+def test_a_bound_on_a_value_that_may_fall_is_refused() -> None:
+    values = "{clicks: count, paid: sum(amount)}"
+    (problem,) = problems(
+        f"oracle.values={values}",
+        "outputs.0.fields.values={clicks: count, paid: paid}",
+        "oracle.having={paid: {above: 10}}",
+        example="counts",
+    )
+    assert "a further event may take this value below the bound; leave it out" in problem
+
+
+def test_different_values_of_a_running_aggregate_are_refused() -> None:
+    stated = "outputs.0.fields.values={words: $value}"
+    (problem,) = problems("oracle.values={words: distinct(word)}", stated, example="kafka-streams-count")
+    assert "the number of different values of a running aggregate is not supported yet" in problem
 
 
 OF_A_JOIN = {

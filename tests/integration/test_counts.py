@@ -169,3 +169,77 @@ def test_words_and_fields_are_counted_in_windows(pipeline: Pipeline, at: str) ->
     assert run.counts("missing", "duplicate", "unknown_id") == {"missing": 3, "duplicate": 0, "unknown_id": 0}
     assert run.report["violations"]["confirmed"]["wrong_value"] == 3
     assert run.verdicts == ("fail", "fail", "fail")
+
+
+def test_different_values_are_counted_in_results_above_a_bound(pipeline: Pipeline) -> None:
+    pipeline.create()
+
+    def seen(key: str, seconds: int) -> str:
+        # The text and the number are the same value.
+        amount = seconds % 3 if seconds % 2 else str(seconds % 3)
+        return json.dumps({"page": key, "timestamp": iso(seconds), "amount": amount})
+
+    oracle = "{kind: tumbling_window, size: 15s, values: {clicks: count, paid: distinct(amount)}, having: HAVING}"
+    oracle = oracle.replace("HAVING", "{clicks: {above: 1}}")
+    settings = ["inputs.0.fields={key: page, event_time: timestamp}", "late=[]"]
+    settings.append("outputs.0.fields.values={clicks: count, paid: paid}")
+    used = {start: range(start, start + SIZE_SECONDS, 2 + start // SIZE_SECONDS) for start in range(15, 105, 15)}
+    pipeline.clicks(*(seen("k0", seconds) for window in used.values() for seconds in window), seen("k1", 16))
+    kinds = {start: len({seconds % 3 for seconds in window}) for start, window in used.items()}
+    assert len(set(kinds.values())) > 1
+    pipeline.answers(*(result("k0", start, len(window), kinds[start]) for start, window in used.items()))
+    run = validate(pipeline, oracle, "perfect", *settings)
+    many = sum(map(len, used.values()))
+    assert run.counts() == {"expected": many, "processed": many}
+    assert (run.status, run.verdicts) == (0, ("pass", "pass", "pass"))
+
+    # Two events without a result, a result below the bound, and one with another number of values.
+    pipeline.clicks(seen("k2", 16), seen("k2", 17), seen("k3", 16), seen("k3", 17))
+    pipeline.answers(result("k1", 15, 1, 1), result("k3", 15, 2, 1))
+    run = validate(pipeline, oracle, "broken", *settings)
+    assert run.counts("missing", "duplicate", "unknown_id") == {"missing": 2, "duplicate": 0, "unknown_id": 0}
+    assert run.report["results"]["undecodable"] == 1
+    assert run.report["violations"]["confirmed"]["wrong_value"] == 1
+    violations = json.loads((pipeline.state("broken") / "violations.json").read_text())["violations"]
+    said = {one["class"]: one["explanation"] for one in violations}
+    assert said["wrong_value"].endswith("paid is 1 and should be 2")
+
+
+def test_values_beside_ids_must_follow_from_the_ids(pipeline: Pipeline) -> None:
+    pipeline.create()
+
+    def seen(seconds: int) -> str:
+        return json.dumps({"n": seconds, "page": "k0", "timestamp": iso(seconds), "amount": amount_of(seconds)})
+
+    def total(start: int, ids: list[int], paid: Any = None, count: int | None = None) -> str:
+        stated = str(sum(Decimal(str(amount_of(one))) for one in ids)) if paid is None else paid
+        found = {"page": "k0", "windowStart": iso(start), "ids": ids, "paid": stated}
+        return json.dumps(found | {"count": len(ids) if count is None else count})
+
+    oracle = "{kind: tumbling_window, size: 15s, values: {clicks: count, paid: sum(amount)}}"
+    fields = "{key: page, window_start: windowStart, ids: ids, values: {clicks: count, paid: paid}}"
+    settings = [
+        "inputs.0.fields={id: n, key: page, event_time: timestamp}",
+        f"outputs.0={{topic: {pipeline.name}-out, fields: {fields}}}",
+        "late=[]",
+    ]
+    windows = {start: list(range(start, start + SIZE_SECONDS)) for start in range(15, 120, 15)}
+    pipeline.clicks(*(seen(seconds) for window in windows.values() for seconds in window))
+    pipeline.answers(*(total(*window) for window in windows.items()))
+    run = validate(pipeline, oracle, "perfect", *settings)
+    assert (run.status, run.verdicts) == (0, ("pass", "pass", "pass"))
+    assert run.report["results"]["inconsistent"] == 0
+
+    # A part of a window with its sum is only a repeat; with another sum, or another count, it is inconsistent.
+    pipeline.answers(total(15, [15, 16]), total(30, [31, 30], "1"), total(45, [45], None, 2))
+    run = validate(pipeline, oracle, "broken", *settings)
+    assert run.counts("missing", "duplicate") == {"missing": 0, "duplicate": 5}
+    assert {name: run.report["results"][name] for name in ("inconsistent", "excess")} == {
+        "inconsistent": 2,
+        "excess": 1,
+    }
+    assert run.report["violations"]["confirmed"]["inconsistent"] == 2
+    assert run.verdicts == ("fail", "fail", "fail")
+    violations = json.loads((pipeline.state("broken") / "violations.json").read_text())["violations"]
+    said = {one["explanation"].rpartition(": ")[2] for one in violations if one["class"] == "inconsistent"}
+    assert said == {"paid is 1 and should be 2.1", "clicks is 2 and should be 1"}

@@ -64,7 +64,7 @@ def is_decided(case: Case, row: Row, copies: int, distinct: int) -> bool:
     Where fingerprints cannot decide, as with collapsed repeats, an unanswered cell counts its events until its ids are
     compared.
     """
-    if case.rules.compares_all and not row["compared"] and copies != distinct:
+    if (case.rules.compares_all or case.oracle.having) and not row["compared"] and copies != distinct:
         return False
     if not row["in_scope"] or observed(row) == 0:
         return True

@@ -41,10 +41,31 @@ NOTES: Final = ["", ',"note":null', ',"note":{}', ',"note":{"text":null}', ',"no
                 ',"note":{"text":7}', ',"note":{"text":"a","text":"b"}', ',"note":[]']  # fmt: skip
 
 
+USERS: Final = [
+    '"x"',
+    '"1"',
+    "1",
+    "1.0",
+    "1e0",
+    "-0",
+    "true",
+    "null",
+    "{}",
+    "[1]",
+    '"\u00e9"',
+    '"\\u00e9"',
+    '""',
+    '" 1"',
+    '"1e0"',
+]
+
+
 def config(fmt: str = "json", *, counted: bool = False) -> Config:
-    more = ", having: count(amount), notes: count(note.text)" if counted else ""
-    stated = ", having: most, notes: least" if counted else ""
+    more = ", having: count(amount), notes: count(note.text), users: distinct(by)" if counted else ""
+    stated = ", having: most, notes: least, users: least" if counted else ""
+    bounds = ["oracle.having={number: {above: 2.5}, most: {at_least: -1.5}}"] if counted else []
     settings = [
+        *bounds,
         f"oracle.values={{number: count, total: sum(amount), most: max(amount), least: min(nested.amount){more}}}",
         f"outputs.0.fields.values={{number: count, total: total, most: most, least: least{stated}}}",
         f"inputs.0.format={fmt}",
@@ -59,6 +80,8 @@ def records(shape: str, names: tuple[str, ...], chance: random.Random) -> list[b
         odd = {name: chance.choice(AMOUNTS) for name in names if chance.random() < 0.15}
         other = chance.choice(OTHERS) if chance.random() < 0.05 else ""
         note = chance.choice(NOTES) if chance.random() < 0.3 else ',"note":{"text":"so"}'
+        if chance.random() < 0.9:
+            note += f',"by":{chance.choice(USERS) if chance.random() < 0.2 else chance.randrange(9)}'
         found.append((shape % {**usual, **odd, "other": other, "note": note}).encode("utf-8", "surrogatepass"))
     return found
 

@@ -16,8 +16,10 @@ from typing import Final, Protocol
 
 import pytest
 
+from tests.property.beside import beside_case
 from tests.property.counted import counted_case
 from tests.property.distinct import distinct_case
+from tests.property.having import having_case
 from tests.property.idle import idle_case
 from tests.property.keyed import keyed_case, keyed_values_case
 from tests.property.passthrough import passthrough_case
@@ -48,6 +50,7 @@ TWINS: Final[dict[str, Twin]] = {
     "counts-cumulative": partial(replacing_case, counted=True),
     "counts-of-keys": keyed_case,
     "counts-sessions": counted_session_case,
+    "counts-under-bounds": having_case,
     "windows-cumulative": replacing_case,
     "distinct": distinct_case,
     "passthrough": passthrough_case,
@@ -56,6 +59,7 @@ TWINS: Final[dict[str, Twin]] = {
     "session_window": session_case,
     "sliding_window": sliding_case,
     "values": valued_case,
+    "values-beside-ids": beside_case,
     "values-of-keys": keyed_values_case,
     "values-of-keys-sums": partial(keyed_values_case, aggregates=SUMS),
     "values-of-keys-uncounted": partial(keyed_values_case, aggregates=WITHOUT_COUNT),

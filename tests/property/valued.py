@@ -38,6 +38,7 @@ ALL: Final = {
     "mean": "avg(amount)",
     "having": "count(amount)",
 }
+WINDOWED: Final = ALL | {"kinds": "distinct(amount)"}
 SUMS: Final = {"number": "count", "total": "sum(amount)"}
 WITHOUT_COUNT: Final = {"total": "sum(amount)", "least": "min(amount)"}
 EXACT: Final = Context(prec=200)
@@ -58,10 +59,20 @@ def amount_of(id_: str) -> Amount:
     return Decimal(rng.randrange(-3, 12)) if kind < 6 else Decimal(rng.randrange(0, 1000)).scaleb(-2)
 
 
+def fields_of(amount: Amount, aggregates: Mapping[str, str]) -> tuple[Amount, ...]:
+    """An event's fields: its amount, 1 if results count the amounts, and its hash if they count different ones."""
+    found: list[Amount] = [amount]
+    if "having" in aggregates:
+        found.append(None if amount is None else Decimal(1))
+    if "kinds" in aggregates:
+        found.append(None if amount is None else Decimal(Random(str(amount.normalize(EXACT))).getrandbits(63)))
+    return tuple(found)
+
+
 def stated_by(amounts: list[Amount], aggregates: Mapping[str, str]) -> list[Amount]:
     """What a correct result states about these amounts, without their number. An average is rounded to 40 digits."""
     numbers = [Fraction(number) for number in amounts if number is not None]
-    found = {"count": _rounded(Fraction(len(numbers)))}
+    found = {"count": _rounded(Fraction(len(numbers))), "distinct": _rounded(Fraction(len(set(numbers))))}
     if numbers:
         total = sum(numbers)
         of = {"sum": total, "min": min(numbers), "max": max(numbers), "avg": total / len(numbers)}
@@ -160,7 +171,7 @@ class ValuedReferee(Referee):
         used = [sure + list(some) for size in range(len(rest) + 1) for some in combinations(rest, size)]
         functions = [text.partition("(")[0] for text in self.aggregates.values() if text != "count"]
         return any(
-            not self._may_be(function, [values[i] for values in results], used, aside)
+            not self.may_be(function, [values[i] for values in results], used, aside)
             for i, function in enumerate(functions)
         )
 
@@ -169,7 +180,7 @@ class ValuedReferee(Referee):
         return self.amounts[record.topic, record.partition, record.offset][0]
 
     @staticmethod
-    def _may_be(function: str, stated: list[Amount], used: list[list[Amount]], aside: list[Amount]) -> bool:
+    def may_be(function: str, stated: list[Amount], used: list[list[Amount]], aside: list[Amount]) -> bool:
         """Whether the values that results state lie between those that the choices of used events give."""
         given = [Fraction(number) for number in stated if number is not None]
         numbers = [[Fraction(number) for number in some if number is not None] for some in used]
@@ -178,6 +189,12 @@ class ValuedReferee(Referee):
         if function == "count":
             counts = [len(some) - len(aside) for some in numbers]
             return bool(given) and min(counts) <= sum(given) <= max(counts)
+        if function == "distinct":
+            most, least = (
+                max(len(set(some)) for some in numbers),
+                min(len(set(some).difference(aside)) for some in numbers),
+            )
+            return max(given, default=0) <= most and sum(given) >= least
         if not given or not flat:
             # SEMANTICS 2.29: a sum of nothing may be 0.
             return not any(given) and (loose or not flat)
@@ -244,7 +261,7 @@ def each_claiming(history: History) -> History:
 
 
 def valued_case(
-    seed: int, *, causal: bool, steps_most: int, aggregates: Mapping[str, str] = ALL, allowed: Allowed = EVERYTHING
+    seed: int, *, causal: bool, steps_most: int, aggregates: Mapping[str, str] = WINDOWED, allowed: Allowed = EVERYTHING
 ) -> ValuedCase:
     """The case that ``seed`` generates, as `counted_case`."""
     found = counted_history(seed, causal=causal, steps_most=steps_most, allowed=allowed)
@@ -256,7 +273,7 @@ def valued_case(
 def valued_session_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> ValuedCase:
     """The case that ``seed`` generates, of sessions."""
     found = counted_session_history(seed, causal=causal, steps_most=steps_most, allowed=allowed)
-    return replace(valued(found, found.anonymous(), ALL), of_sessions=True)
+    return replace(valued(found, found.anonymous(), WINDOWED), of_sessions=True)
 
 
 def valued(named: Case, anonymous: Case, aggregates: Mapping[str, str]) -> ValuedCase:
@@ -266,9 +283,7 @@ def valued(named: Case, anonymous: Case, aggregates: Mapping[str, str]) -> Value
     for record in (record for step in named.history.steps for record in step.records):
         place = (record.topic, record.partition, record.offset)
         if isinstance(record, InputEvent | LateRecord):
-            amount = amount_of(record.id)
-            present = (None if amount is None else Decimal(1),) if "having" in aggregates else ()
-            values.append((place, (amount, *present)))
+            values.append((place, fields_of(amount_of(record.id), aggregates)))
         elif isinstance(record, ResultRecord):
             stated = stated_by([amount_of(id_) for id_ in record.ids], aggregates)
             if not named.causal and rng.random() < 0.1:

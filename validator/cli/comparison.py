@@ -192,7 +192,9 @@ def _are_right(config: Config, events: Sequence[Event], results: Sequence[Result
     for i, one in enumerate(config.oracle.stated.stated):
         numbers = [it for event in events if (it := event.addends[one.place]) is not None]
         total = sum(numbers, Decimal(0)) if numbers else None
-        of = Aggregate(len(events), len(numbers), total, min(numbers, default=None), max(numbers, default=None))
+        hashes = frozenset(map(int, numbers)) if one.place in config.oracle.stated.hashed else frozenset[int]()
+        least, most = min(numbers, default=None), max(numbers, default=None)
+        of = Aggregate(len(events), len(numbers), total, least, most, hashes)
         answered = Answered([of], [], [], all_used=True)
         if wrong_value(one, answered, [it.values[i] for it in results], tolerances.get(one.name, Decimal(0))):
             return False

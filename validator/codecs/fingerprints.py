@@ -53,6 +53,11 @@ def text_numbers(texts: pa.Array) -> Ints:
     return xxh64(characters, offsets, _TEXT_SEED).view(np.int64)
 
 
+def number_of_text(text: str) -> int:
+    """Return the number of one text, as `text_numbers`."""
+    return int(text_numbers(pa.array([text], pa.string()))[0])
+
+
 def xxh64(data: npt.NDArray[np.uint8], offsets: Ints, seed: int) -> _Words:
     """Return XXH64 of each stretch of ``data`` between two ``offsets``. ``seed``: 64 bits."""
     found = np.empty(len(offsets) - 1, dtype=np.uint64)

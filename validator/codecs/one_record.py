@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
@@ -34,7 +34,7 @@ from validator.model.field_values import TypedTime, Windowed
 from validator.model.json_text import LONGEST_NUMBER, Json, Number, Repeating, is_zero, parsed, plain_number
 from validator.model.json_text import Unreadable as _Refused
 from validator.model.schemas import NO_SCHEMAS, Schemas
-from validator.model.stated_values import NO_VALUES, Values
+from validator.model.stated_values import NO_VALUES, Bound, Values
 from validator.settings.time_patterns import TimePattern
 
 if TYPE_CHECKING:
@@ -561,7 +561,8 @@ class RecordDecoder:
         # `isinstance` would import the configuration's models.
         self._is_output = hasattr(at, "window_start")
         self.present = frozenset() if self._is_output else values.present
-        """As in `Values`."""
+        self.hashed = frozenset() if self._is_output else values.hashed
+        """As in `Values`, like ``present``."""
         self._rounding: Rounding = "down" if self._is_output else rounding
         self._time: _Field | None = None
         if not self._is_output:
@@ -585,6 +586,10 @@ class RecordDecoder:
         }
         single = [self._time, self._end, self._counted]
         fields = [*self._key, *self._id, *filter(None, single), *self._lists, *self._values, *self._where.values()]
+        self.count_bound = None if values.count_name is None else values.bound_of(values.count_name)
+        """The bound that the number of events reaches in every result."""
+        self.value_bounds = tuple(values.bound_of(one.name) for one in values.stated) if self._is_output else ()
+        """Those of the other values."""
         self._no_addends = (None,) * len(self._values)
         self.missing_key: str = missing_key or str(getattr(entry, "missing_key", "undecodable"))
         self.has_items: bool = getattr(getattr(entry, "explode", None), "at", None) == "items"
@@ -775,7 +780,7 @@ class RecordDecoder:
                     return Event(one, key, time, False, is_skipped, self._no_addends)
                 addends = []
                 for i, at in enumerate(self._values):
-                    addends.append((_presence if i in self.present else _addend)(at, record, root))
+                    addends.append(self._kind(i)(at, record, root))
                 return Event(one, key, time, addends=tuple(addends))
             end = None
             if self._end is not None and time is not None:
@@ -800,9 +805,11 @@ class RecordDecoder:
             if self._counted is not None:
                 at = self._counted
                 stated = _count(at.of(record, root))
+                _check_bound(stated, self.count_bound)
             values = []
-            for at in self._values:
+            for at, bound in zip(self._values, self.value_bounds, strict=True):
                 values.append(_stated(at, record, root))  # `at` is named where it is refused
+                _check_bound(values[-1], bound)
             return Result(key, time, tuple(lists), stated, end, tuple(values))
         except _TooLong as refused:
             return self._no_event(record, root) if is_other else Unexamined(at.field, at.path, str(refused))
@@ -847,10 +854,15 @@ class RecordDecoder:
         elif at is self._counted:
             _count(at.of(record, root))
         elif at in self._values:
-            numbers = [one for i, one in enumerate(self._values) if i not in self.present]
-            (_stated if self._is_output else _addend if at in numbers else _presence)(at, record, root)
+            for i, one in enumerate(self._values):
+                if one == at:
+                    (_stated if self._is_output else self._kind(i))(at, record, root)
         else:
             at.instant(record, root, self._rounding)
+
+    def _kind(self, i: int) -> Callable[[_Field, Record, Json], Decimal | None]:
+        """Return how a field that results aggregate is read."""
+        return _presence if i in self.present else _hash if i in self.hashed else _addend
 
     def _decided(
         self, condition: Condition, record: Record, root: Json
@@ -982,6 +994,18 @@ def _presence(at: _Field, record: Record, root: Json) -> Decimal | None:
     return _ONE
 
 
+def _hash(at: _Field, record: Record, root: Json) -> Decimal | None:
+    """Return the 64-bit hash of a field of an event; None if it is absent or null. Raises `_Refused`."""
+    try:
+        text = _scalar(at.of(record, root))
+    except _Missing:
+        return None
+    # Most decoders do not need the array libraries.
+    from validator.codecs.fingerprints import number_of_text
+
+    return Decimal(number_of_text(text))
+
+
 def _stated(at: _Field, record: Record, root: Json) -> Decimal | None:
     """Return a value that a result states; None if it is null. Raises `_Refused`."""
     try:
@@ -991,6 +1015,13 @@ def _stated(at: _Field, record: Record, root: Json) -> Decimal | None:
         if str(missing) == "is null":
             return None
         raise
+
+
+def _check_bound(number: Decimal | int | None, bound: Bound | None) -> None:
+    """Raise `_Refused` if a value that a result states does not reach its bound."""
+    # SEMANTICS 2.33: a pipeline with this condition writes no such result.
+    if bound is not None and (number is None or not bound.holds(number)):
+        raise _Refused(f"is {'null' if number is None else number}, and oracle.having requires a value {bound}")
 
 
 def _holds(one: Comparison, at: _Field, record: Record, root: Json) -> bool:

@@ -32,6 +32,7 @@ from validator.codecs.plain_fields import (
     Unit,
     amounts_at,
     bools,
+    hashes_at,
     identities,
     instants,
     keys,
@@ -61,7 +62,8 @@ class PlainEvents:
     ``value_bytes``: the largest sizes of a key, an id and a value. ``condition``: it must hold for an event that
     contributes; ``where`` has the places of its comparisons. ``missing_key``: the setting of the input. The rule
     decodes events without a key. ``readers``: as in `read`. ``addends``: the fields that results aggregate;
-    ``present``: the indexes of those that are only counted. ``envelope``: of changes, without addends; ``operations``:
+    ``present``: the indexes of those that are only counted, ``hashed``: those of which only different values count.
+    ``envelope``: of changes, without addends; ``operations``:
     the texts of those that are events.
     """
 
@@ -83,6 +85,7 @@ class PlainEvents:
     readers: Readers | None = None
     addends: tuple[Path, ...] = ()
     present: frozenset[int] = frozenset()
+    hashed: frozenset[int] = frozenset()
     envelope: Envelope | None = None
     operations: tuple[str, ...] = ()
 
@@ -93,7 +96,8 @@ class PlainEvents:
         any_scalars = self._tested.beside(places) if self._tested else []
         places += any_scalars
         if self.envelope is None:
-            numbers = [place for i, place in enumerate(self.addends) if i not in self.present]
+            numbers = [place for i, place in enumerate(self.addends) if i not in self.present | self.hashed]
+            places += [self.addends[i] for i in sorted(self.hashed)]
             counted = [self.addends[i] for i in self.present]
             found = read(batch, places, (), self.value_bytes, any_scalars, self.readers, numbers, counted)
             parts = [self._events(part) for part in found]
@@ -121,7 +125,12 @@ class PlainEvents:
             known = known & (owed | others)
         addends = []
         for i, place in enumerate(self.addends):
-            column, is_certain = presence_of(part, place) if i in self.present else amounts_at(part, place, absent=True)
+            if i in self.hashed:
+                column, is_certain = hashes_at(part, place)
+            elif i in self.present:
+                column, is_certain = presence_of(part, place)
+            else:
+                column, is_certain = amounts_at(part, place, absent=True)
             # The rule ignores the field if the condition does not hold.
             addends.append(column if owed.all() else pc.if_else(pa.array(owed), column, None))
             known = known & (is_certain | ~owed)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.fingerprints import Ints
+from validator.codecs.fingerprints import Ints, text_numbers
 from validator.codecs.one_record import (
     DIGITS_AFTER,
     LARGEST_AMOUNT,
@@ -503,6 +503,14 @@ def presence_of(of: Read, place: Path) -> tuple[pa.Array, Bools]:
     is_json = not is_part(place) and place not in of.columns
     found = pa.array(np.ones(len(valid), dtype=np.int64), mask=~valid).cast(AMOUNT)
     return found, valid | is_json
+
+
+def hashes_at(of: Read, place: Path) -> tuple[pa.Array, Bools]:
+    """Return the 64-bit hashes of the texts at a place (`AMOUNT`), and which of them are certain."""
+    found = keys([of.at(place)], 2**31, "undecodable")
+    if not len(found.texts):
+        return pa.nulls(len(found.codes), AMOUNT), np.zeros(len(found.codes), dtype=np.bool_)
+    return pa.array(text_numbers(found.texts)[found.codes], mask=~found.known).cast(AMOUNT), found.known
 
 
 def _without_times(column: pa.Array) -> pa.Array:

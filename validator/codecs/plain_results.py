@@ -34,7 +34,7 @@ from validator.codecs.plain_fields import (
     plain,
     read,
 )
-from validator.codecs.plain_json import Bools
+from validator.codecs.plain_json import AMOUNT, Bools
 from validator.model.envelopes import Envelope, Image
 from validator.model.id_spaces import IdSpace
 
@@ -160,12 +160,18 @@ class PlainResults:
         elif decoder.count_name is not None:
             counts, are_counts = self._counts(part.at(decoder.places[decoder.count_name]))
             good = good & are_counts
+            if (bound := decoder.count_bound) is not None:
+                # The rule refuses results below a bound.
+                good = good & (counts >= min(bound.least_integer, LARGEST_COUNT + 1))
         values = []
-        for place in decoder.value_places:
+        for place, bound in zip(decoder.value_places, decoder.value_bounds, strict=True):
             # The rule knows whether a value is null or absent.
             column, is_certain = amounts_at(part, place, absent=False)
             values.append(column)
             good = good & is_certain
+            if bound is not None:
+                test = pc.greater if bound.is_above else pc.greater_equal
+                good = good & bools(pc.fill_null(test(column, pa.scalar(bound.least, AMOUNT)), fill_value=False))
         lists = []
         for column in () if withdraws else self._columns(part):
             found, are_known = self._list(column)

@@ -426,12 +426,13 @@ class Config(Frozen):
             has_rows = any(one.envelope is not None and ENVELOPES[one.envelope].is_listed for one in self.inputs)
             self.oracle.reading(reads._replace(explodes=reads.explodes or has_rows))
         stated = self.oracle.stated
-        if stated.stated and stated.count_name is None and self.guarantee is not Guarantee.EXACTLY_ONCE:
+        without_count = self.oracle.value_class == "wrong_value" and stated.count_name is None
+        if without_count and self.guarantee is not Guarantee.EXACTLY_ONCE:
             # SEMANTICS 4.1: without the number of events, a loss looks like a repeat.
             problem = f"values without count do not show whether a pipeline is {self.guarantee}"
             raise broken_rule_at("guarantee", problem, "use exactly_once, or add count to oracle.values")
         for i, output in enumerate(self.outputs):
-            if stated.stated and stated.count_name is None and output.envelope is not None:
+            if without_count and output.envelope is not None:
                 problem = "values without count do not show which results were withdrawn"
                 raise broken_rule_at(f"outputs[{i}].envelope", problem, "add count to oracle.values")
         for i, entry in enumerate(self.inputs):

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from typing import Final, Literal, cast
 
-Function = Literal["sum", "min", "max", "avg", "count"]
+Function = Literal["sum", "min", "max", "avg", "count", "distinct"]
 FUNCTIONS: Final[tuple[Function, ...]] = ("sum", "min", "max", "avg")
 """The aggregates of a field that is a number."""
-OF_FIELDS: Final[tuple[Function, ...]] = ("count", *FUNCTIONS)
-"""The aggregates of a field of the events. `count` is the number of events in which it is not null."""
+OF_FIELDS: Final[tuple[Function, ...]] = ("count", "distinct", *FUNCTIONS)
+"""The aggregates of a field of the events. `count` is the number of events in which it is not null, `distinct` that of
+its different values."""
 ADDED: Final[frozenset[Function]] = frozenset({"sum", "count"})
 """The aggregates that add up over events and results."""
+RISING: Final[frozenset[Function]] = frozenset({"count", "distinct", "max"})
+"""The aggregates that no further event lowers."""
 OF_FIELD: Final = re.compile(r"(\w+)\(\s*([^()\s]+)\s*\)")
 """An aggregate of a field: its function, and the path of the field."""
 
@@ -29,34 +35,64 @@ class Stated:
 
 
 @dataclass(frozen=True)
+class Bound:
+    """A lower bound on a value: without it the pipeline writes no result. ``is_above``: the bound itself is too low."""
+
+    least: Decimal
+    is_above: bool = False
+
+    def holds(self, number: Decimal | Fraction | int) -> bool:
+        """Return whether a number reaches it."""
+        return number > self.least if self.is_above else number >= self.least
+
+    @property
+    def least_integer(self) -> int:
+        """The smallest integer that reaches it."""
+        return math.floor(self.least) + 1 if self.is_above else math.ceil(self.least)
+
+    def __str__(self) -> str:
+        return f"{'above' if self.is_above else 'at least'} {self.least}"
+
+
+@dataclass(frozen=True)
 class Values:
     """What results state about the events of a cell.
 
     ``count_name``: name of the number of events; None if results do not state it. ``stated``: the other values.
     ``paths``: the fields of the events that these depend on. ``present``: the indexes of those that are only counted:
-    such a field is 1 where it is not null.
+    such a field is 1 where it is not null. ``hashed``: those of which only the number of different values counts: such
+    a field is the 64-bit hash of its text. ``bounds``: the bounds that values with these names reach in every result.
     """
 
     count_name: str | None = None
     stated: tuple[Stated, ...] = ()
     paths: tuple[str, ...] = ()
     present: frozenset[int] = frozenset()
+    hashed: frozenset[int] = frozenset()
+    bounds: tuple[tuple[str, Bound], ...] = ()
 
     @classmethod
-    def of(cls, aggregates: Mapping[str, str]) -> Values:
-        """Return what results state, by the names and texts of `oracle.values`."""
+    def of(cls, aggregates: Mapping[str, str], bounds: Mapping[str, Bound] = {}) -> Values:
+        """Return what results state, by the names and texts of `oracle.values`, and the bounds of `oracle.having`."""
         parts = {name: OF_FIELD.fullmatch(text) for name, text in aggregates.items()}
         found = {name: (cast("Function", part[1]), part[2]) for name, part in parts.items() if part is not None}
-        fields = list(dict.fromkeys((path, function == "count") for function, path in found.values()))
+        read_as = {function: function if function in ("count", "distinct") else "number" for function in OF_FIELDS}
+        fields = list(dict.fromkeys((path, read_as[function]) for function, path in found.values()))
         return cls(
             next((name for name, part in parts.items() if part is None), None),
             tuple(
-                Stated(name, function, fields.index((path, function == "count")))
+                Stated(name, function, fields.index((path, read_as[function])))
                 for name, (function, path) in found.items()
             ),
             tuple(path for path, _ in fields),
-            frozenset(i for i, (_, is_counted) in enumerate(fields) if is_counted),
+            present=frozenset(i for i, (_, kind) in enumerate(fields) if kind == "count"),
+            hashed=frozenset(i for i, (_, kind) in enumerate(fields) if kind == "distinct"),
+            bounds=tuple(bounds.items()),
         )
+
+    def bound_of(self, name: str) -> Bound | None:
+        """Return the bound on a value."""
+        return dict(self.bounds).get(name)
 
     @property
     def add_up(self) -> bool:

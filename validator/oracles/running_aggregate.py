@@ -38,6 +38,11 @@ VALUES_IN_SEVERAL: Final = Combination(
     "`values` with `running_aggregate`, for one of several outputs",
     "values of a running aggregate are not supported yet for several outputs",
 )
+DISTINCT_OF_KEYS: Final = Combination(
+    ("oracle.values",),
+    "`distinct(PATH)` with `running_aggregate`",
+    "the number of different values of a running aggregate is not supported yet",
+)
 
 
 class RunningAggregate(Oracle):
@@ -48,7 +53,7 @@ class RunningAggregate(Oracle):
 
     refuses: ClassVar[tuple[Combination, ...]] = (
         *(MIXED_EMISSIONS, DROP_WITHOUT_WINDOWS),
-        *(VALUES_NOT_CUMULATIVE, VALUES_IN_SEVERAL),
+        *(VALUES_NOT_CUMULATIVE, VALUES_IN_SEVERAL, DISTINCT_OF_KEYS),
     )
     cell_noun: ClassVar[str] = "time"
     noun: ClassVar[str] = "running aggregate of its key"
@@ -121,7 +126,7 @@ class RunningAggregate(Oracle):
                 raise broken_rule_at(f"{place}.emission", MIXED_EMISSIONS.problem, fix)
 
     def check_evidence(self, declared: Declared) -> None:
-        """Also refuse values in results that add up, and in several outputs."""
+        """Also refuse values in results that add up, in several outputs, and numbers of different values."""
         super().check_evidence(declared)
         if not any(output.evidence == "values" for output in declared.outputs):
             return
@@ -129,6 +134,8 @@ class RunningAggregate(Oracle):
             raise broken_rule_at("outputs[0].emission", VALUES_NOT_CUMULATIVE.problem, "write cumulative")
         if len(declared.outputs) > 1:
             raise broken_rule_at("outputs[1].evidence", VALUES_IN_SEVERAL.problem, "write one output per pipeline")
+        if self.stated.hashed:
+            raise broken_rule_at("oracle.values", DISTINCT_OF_KEYS.problem, "leave it out, or use windows")
 
     def check(self, declared: Declared) -> None:
         """Also refuse late policy `drop`."""

@@ -16,9 +16,19 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr
 
-from validator.model.stated_values import Values
-from validator.settings.aggregates import Aggregate
-from validator.settings.built import CUMULATIVE, CUMULATIVE_OUTPUTS, EXPLODE, FINAL_ONLY, ID_SPACES, WHERE, Combination
+from validator.model.stated_values import RISING, Values
+from validator.settings.aggregates import Aggregate, LowerBound
+from validator.settings.built import (
+    CUMULATIVE,
+    CUMULATIVE_OUTPUTS,
+    EXPLODE,
+    FINAL_ONLY,
+    HAVING,
+    ID_SPACES,
+    VALUES_BESIDE_IDS,
+    WHERE,
+    Combination,
+)
 from validator.settings.conditions import Where
 from validator.settings.errors import broken_rule_at
 from validator.settings.fields import Frozen
@@ -106,8 +116,12 @@ class Oracle(Frozen):
     kind: str
     """Which oracle."""
     values: dict[str, Aggregate] = Field(default_factory=dict, examples=[{"clicks": "count"}])
-    """Aggregates that results state (evidence `values`), by name; `outputs[].fields.values` has the path of each
-    name."""
+    """Aggregates that results state (evidence `values`, or beside ids), by name; `outputs[].fields.values` has the path
+    of each name."""
+
+    having: dict[str, LowerBound] | None = Field(default=None, examples=[{"clicks": {"above": 1}}])
+    """Bounds without which the pipeline writes no result, by the names of `values`; of `count`, `count(PATH)`,
+    `distinct(PATH)` and `max(PATH)`."""
 
     where: Where | None = None
     """Which events the pipeline reads, if the topic has others, too. Only events that pass need the fields of
@@ -229,7 +243,22 @@ class Oracle(Frozen):
     @property
     def stated(self) -> Values:
         """What results state, if they have evidence `values`."""
-        return Values.of(self.values)
+        return Values.of(self.values, {name: one.bound for name, one in (self.having or {}).items()})
+
+    @property
+    def checks_values(self) -> bool:
+        """Whether results state values beside the ids of their events, which are checked against these events."""
+        return bool(self.values) and not self.reads.states_values
+
+    @property
+    def value_class(self) -> Literal["wrong_value", "inconsistent"] | None:
+        """The class of a result that states a wrong value; None if none can be wrong."""
+        # SEMANTICS 2.15: with ids, a value is judged by the events of its own result.
+        return "inconsistent" if self.checks_values else "wrong_value" if self.stated.stated else None
+
+    def class_of(self, column: str) -> str:
+        """Return the class of violations that the core counts in a column of this name."""
+        return "inconsistent" if column == "wrong_value" and self.checks_values else column
 
     @property
     def cannot_see(self) -> tuple[str, ...]:
@@ -327,6 +356,7 @@ class Oracle(Frozen):
         """Raise PydanticCustomError for settings that this oracle cannot judge."""
         self.check_times(declared.outputs)
         self.check_evidence(declared)
+        self.check_bounds(declared)
         self.check_condition(declared)
         self.check_words(declared)
         problem, fix = ID_SPACES.problem, "leave input out"
@@ -344,8 +374,7 @@ class Oracle(Frozen):
         entries: list[tuple[str, Input | Late]] = [*events, *declared.set_aside]
         counted = [output.evidence == "values" for output in declared.outputs]
         if not any(counted):
-            if self.values:
-                raise broken_rule_at("oracle.values", "no output has evidence values", "leave it out")
+            self.check_values_beside_ids(declared)
             for place, entry in entries:
                 if entry.fields.id is None:
                     fix = "name the path of the event's id; if results carry no ids, write evidence: values"
@@ -362,6 +391,29 @@ class Oracle(Frozen):
         if not self.values:
             fix = "write a name and its aggregate: {clicks: count}"
             raise broken_rule_at("oracle.values", "evidence values needs it", fix)
+        self._check_names(declared)
+        for place, entry in entries:
+            if entry.fields.id is not None:
+                raise broken_rule_at(f"{place}.fields.id", "evidence values does not use it", "leave it out")
+        for place, entry in events:
+            if entry.duplicates == "collapse":
+                problem = "repeated events cannot be recognised without ids"
+                raise broken_rule_at(f"{place}.duplicates", problem, "use count, or evidence with ids")
+
+    def check_values_beside_ids(self, declared: Declared) -> None:
+        """Raise PydanticCustomError for values beside ids that this oracle cannot judge."""
+        stating = [bool(output.fields.values) for output in declared.outputs]
+        if not self.values and not any(stating):
+            return
+        if not self.judges_values or not self.has_windows:
+            raise broken_rule_at("oracle.values", VALUES_BESIDE_IDS.problem, "leave it out, or use evidence values")
+        if not self.values:
+            fix = "write each name and its aggregate: {clicks: count}"
+            raise broken_rule_at("oracle.values", "results state values, and it is missing", fix)
+        self._check_names(declared)
+
+    def _check_names(self, declared: Declared) -> None:
+        """Raise PydanticCustomError if outputs state other values than the oracle, or for fields that no event has."""
         if list(self.values.values()).count("count") > 1:
             raise broken_rule_at("oracle.values", "two values are the number of events", "name count once")
         for one in declared.inputs:
@@ -370,14 +422,23 @@ class Oracle(Frozen):
             names = output.fields.values
             if names.keys() != self.values.keys():
                 fix = f"name exactly {', '.join(sorted(self.values))}, as oracle.values does"
-                raise broken_rule_at(f"outputs[{i}].fields.values", f"it names {', '.join(sorted(names))}", fix)
-        for place, entry in entries:
-            if entry.fields.id is not None:
-                raise broken_rule_at(f"{place}.fields.id", "evidence values does not use it", "leave it out")
-        for place, entry in events:
-            if entry.duplicates == "collapse":
-                problem = "repeated events cannot be recognised without ids"
-                raise broken_rule_at(f"{place}.duplicates", problem, "use count, or evidence with ids")
+                said = f"it names {', '.join(sorted(names))}" if names else "it is missing"
+                raise broken_rule_at(f"outputs[{i}].fields.values", said, fix)
+
+    def check_bounds(self, declared: Declared) -> None:
+        """Raise PydanticCustomError for bounds that this oracle cannot judge, or that further events may undo."""
+        if not self.having:
+            return
+        outputs = declared.outputs
+        is_summed = any(output.emission == "incremental" for output in outputs)
+        if outputs[0].evidence != "values" or not (self.judges_values and self.has_windows) or is_summed:
+            raise broken_rule_at("oracle.having", HAVING.problem, "leave it out")
+        for name in self.having:
+            place, text = f"oracle.having.{name}", self.values.get(name)
+            if text is None:
+                raise broken_rule_at(place, "oracle.values has no such value", f"use one of {', '.join(self.values)}")
+            if text.partition("(")[0] not in RISING:
+                raise broken_rule_at(place, "a further event may take this value below the bound", "leave it out")
 
     def check_words(self, declared: Declared) -> None:
         """Raise PydanticCustomError if events are words where results do not count them, in a key of several fields, or
@@ -414,6 +475,8 @@ class Oracle(Frozen):
                     raise broken_rule_at(f"{place}.{name}", f"oracle {self.kind} does not use it", fix)
             if used is not None and getattr(output.fields, used) is None:
                 fix = f"name the path of the {what} in a result"
+                if used == "window_start":
+                    fix += "; if no field has it, let the engine write it into the value or the key"
                 raise broken_rule_at(f"{place}.{used}", f"oracle {self.kind} needs it", fix)
             if output.emission == "cumulative" and not self.accepts_cumulative:
                 raise broken_rule_at(f"outputs[{i}].emission", CUMULATIVE.problem, FINAL_ONLY)

@@ -130,7 +130,8 @@ class SessionWindow(Oracle):
     def check(self, declared: Declared) -> None:
         """Also refuse late policy `drop`, and values without the number of events."""
         super().check(declared)
-        if self.values and self.stated.count_name is None:
+        states_values = declared.outputs[0].evidence == "values"
+        if states_values and self.stated.count_name is None:
             problem = "sessions need the number of their events"
             raise broken_rule_at("oracle.values", problem, "add count, such as {events: count}")
         if declared.drops_late:

@@ -85,6 +85,8 @@ class TwoSides(Oracle):
             if entry.duplicates != "count":
                 raise broken_rule_at(f"inputs[{i}].duplicates", COLLAPSE_IN_JOIN.problem, "leave it out")
         self.check_times(declared.outputs)
+        self.check_values_beside_ids(declared)
+        self.check_bounds(declared)
         self.check_condition(declared)
         self.check_words(declared)
         for i, output in enumerate(declared.outputs):

@@ -187,7 +187,11 @@ def _values(row: _Row) -> str:
     """What the records of a fact row say with evidence `values`, as a clause: the aggregates of fields, in the order in
     which `oracle.values` names the fields, or the values that results state."""
     parts = []
-    for one in row["aggregates"] or ():
+    for one in (row["aggregates"] or ())[:_ROWS_MAX]:
+        if one["sum"] is not None and one["min"] is None:
+            # The field of one event, beside its id.
+            parts.append(one["sum"])
+            continue
         numbers = plural(one["count"], "number")
         of_all = "" if one["sum"] is None else f" from {one['min']} to {one['max']} with sum {one['sum']}"
         parts.append(f"{numbers}{of_all}")

@@ -109,7 +109,7 @@ def findings(
 
 def _example(report: Report, violation: ViolationClass, confirmed: Sequence[ViolationRecord]) -> str:
     example = report["violations"]["examples"].get(violation.value)
-    if violation is ViolationClass.WRONG_VALUE and confirmed:
+    if violation in (ViolationClass.WRONG_VALUE, ViolationClass.INCONSISTENT) and confirmed:
         example = confirmed[0].explanation
     return f" For example, {example}." if example else ""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from typing import Any, Final
 
@@ -17,8 +18,9 @@ from validator.codecs.plain_fields import one_number
 from validator.model import arrays
 from validator.model.arrays import Bools, Ints, coded, counts, ints, listed, run_starts, totals
 from validator.model.lateness_scope import may_move
+from validator.model.stated_values import Stated, Values
 from validator.oracles.ids import Flags, IdCounts, IdVerdicts
-from validator.reconcile import splits
+from validator.reconcile import beside_ids, splits
 from validator.reconcile.cells import EXPANSION_FIELDS, SIDES, STALE, Cells, SomeCells, of_cells
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules, contradicts_its_end
@@ -131,6 +133,9 @@ def compare(
         gathered = [_kept(*part, cells.newest.kept(rows)[0]) for part in gathered]
     states_values = rules.oracle.reads.states_values
     items, texts, named = _counted_items(gathered) if states_values else _items(gathered)
+    checks_values = rules.oracle.checks_values
+    if checks_values:
+        items = replace(items, source=np.arange(len(items.cell)))
     if cells.newest is not None:
         items = items.of((items.side != _OUTPUT) | (items.offset == cells.newest.kept(rows)[1][items.cell]))
     items = items.sorted()
@@ -139,6 +144,8 @@ def compare(
     group = np.cumsum(starts) - 1
     firsts = np.flatnonzero(starts)
     flags = _flags(cells, rows, items, named, rules, partition_offsets)
+    if rules.oracle.having:
+        items, flags = _under_bounds(gathered, items, flags, rules, size)
     if states_values and rules.oracle.stated.count_name is None:
         items = _standing_for_all(items, flags)
     id_counts = _id_counts(items, group, firsts)
@@ -172,9 +179,12 @@ def compare(
     sums["foreign"] = totals(ids.cell, ids.foreign, size)
     # SEMANTICS 4.14: a hidden record explains an id, however often an at-least-once engine repeats it.
     sums["incorrect_ids"] = totals(ids.cell, (ids.foreign > 0).astype(np.int64), size)
-    misplaced, excess = _wrong_results(items, results, group, ids, is_known, flags, size)
+    inconsistent, beside = np.zeros(len(results.cell), dtype=np.bool_), dict[int, str]()
+    if checks_values:
+        inconsistent, beside = _inconsistent(gathered, items, group, results, named, rules)
+    misplaced, excess = _wrong_results(items, results, group, ids, is_known, flags, inconsistent, size)
     # SEMANTICS 2.11: a result without ids makes no claim, so it is sound.
-    sound = cells["results"][rows] - misplaced - excess
+    sound = cells["results"][rows] - misplaced - excess - counts(results.cell, inconsistent, size)
     # SEMANTICS 2.15: whether its cell is complete decides the class of every sound result.
     lacking = sums["outstanding"] > 0
     wrong, waits = _wrong_values(gathered, items, flags, sums, rules, size)
@@ -185,7 +195,9 @@ def compare(
         "incomplete": np.where(lacking, sound, 0),
         "excess": excess,
         "misplaced": misplaced,
-        "wrong_value": np.where(waits, STALE, np.where(are_wrong, sound, 0)),
+        "wrong_value": counts(results.cell, inconsistent, size)
+        if checks_values
+        else np.where(waits, STALE, np.where(are_wrong, sound, 0)),
         **split,
     }
     inputs = cells.inputs if rules.several_inputs else ()
@@ -203,6 +215,7 @@ def compare(
             {(int(rows[cell]), "wrong_value"): (clause,) for cell, clause in wrong.items()}
             if states_values
             else _evidence(ids, is_known, rows, texts)
+            | {(int(rows[cell]), "wrong_value"): (clause,) for cell, clause in beside.items()}
         ),
         topic_columns=_input_columns(inputs, items, named, id_counts, ids, size, collapse=rules.collapse)
         | _output_columns(cells.outputs, items, named, id_counts, ids, size),
@@ -327,6 +340,87 @@ def _standing_for_all(items: _Items, flags: Flags) -> _Items:
     return replace(items, times=np.where(items.side == _OUTPUT, standing, times))
 
 
+def _under_bounds(
+    gathered: Sequence[tuple[pa.Table, Ints]], items: _Items, flags: Flags, rules: Rules, size: int
+) -> tuple[_Items, Flags]:
+    """Return the entries of `_counted_items` and their flags, in which a cell without results owes nothing if its
+    values may not reach the bounds of all results. If they reach the bounds only with events that the engine has not
+    consumed, all events of the cell count as unread. ``items``: sorted."""
+    # SEMANTICS 2.33: no further event takes one of these values below its bound.
+    values, times = rules.oracle.stated, items.times
+    assert times is not None, "entries without ids have it"
+    of_input, of_aside = items.side == _INPUT, (items.side == _LATE) | (items.side == _REJECTED)
+    may_drop = (flags.late | flags.doubtful | flags.elsewhere) & rules.drops_late
+    unanswered = np.bincount(items.cell[items.side == _OUTPUT], minlength=size) == 0
+    unanswered &= np.bincount(items.cell[of_input], minlength=size) > 0
+    bounded = [(value, bound) for value in values.stated if (bound := values.bound_of(value.name)) is not None]
+    known = _Known.of(gathered, items, values, size) if bounded else None
+
+    def reached(sure: Bools) -> Bools:
+        found: Bools = unanswered.copy()
+        if values.count_name is not None and (bound := values.bound_of(values.count_name)) is not None:
+            used, aside = (totals(items.cell[mine], times[mine], size) for mine in (sure, of_aside))
+            found &= used - aside >= bound.least_integer
+        for value, least in bounded:
+            assert known is not None, "values need it"
+            for cell in np.flatnonzero(found).tolist():
+                number = known.least(cell, value, sure)
+                found[cell] = number is not None and least.holds(number)
+        return found
+
+    surely = reached(of_input & ~may_drop)
+    now = reached(of_input & ~may_drop & ~flags.unread)
+    side = np.where(of_input & (unanswered & ~surely)[items.cell], _OWES_NOTHING, items.side)
+    unread = flags.unread | (of_input & (surely & ~now)[items.cell])
+    return replace(items, side=side), replace(flags, unread=unread)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What the facts have of the values of compared cells. ``items``: sorted; ``starts``: the first one of each cell.
+    ``stored``: as `_stored_values` returns it."""
+
+    items: _Items
+    starts: Ints
+    stored: Sequence[Sequence[Any]]
+    hashed: frozenset[int]
+
+    @classmethod
+    def of(cls, gathered: Sequence[tuple[pa.Table, Ints]], items: _Items, values: Values, size: int) -> _Known:
+        """Return what the facts have."""
+        starts = np.searchsorted(items.cell, np.arange(size + 1))
+        return cls(items, starts, _stored_values(gathered), values.hashed)
+
+    def entries(self, cell: int, *sides: int) -> list[int]:
+        """Return the items of a cell on some sides."""
+        return [i for i in range(self.starts[cell], self.starts[cell + 1]) if self.items.side[i] in sides]
+
+    def aggregates(self, chosen: Iterable[int], place: int) -> list[Aggregate]:
+        """Return the aggregates of a field over the events of each of these items."""
+        times, source = self.items.times, self.items.source
+        assert times is not None, "entries without ids have it"
+        assert source is not None, "entries without ids have it"
+        is_hashed = place in self.hashed
+        return [Aggregate.of(int(times[i]), self.stored[source[i]][place], is_hashed=is_hashed) for i in chosen]
+
+    def aside(self, cell: int, place: int) -> list[Aggregate]:
+        """Return the aggregates over the late and rejected records of a cell."""
+        return self.aggregates(self.entries(cell, _LATE, _REJECTED), place)
+
+    def stated(self, cell: int, place: int) -> list[Decimal | None]:
+        """Return what the results of a cell state."""
+        source = self.items.source
+        assert source is not None, "entries without ids have it"
+        texts = (self.stored[source[i]][place] for i in self.entries(cell, _OUTPUT))
+        return [None if text is None else Decimal(text) for text in texts]
+
+    def least(self, cell: int, value: Stated, sure: Bools) -> Fraction | None:
+        """Return a number that a value reaches if the engine has used the ``sure`` events; None if it may be null."""
+        used = self.aggregates((i for i in self.entries(cell, _INPUT) if sure[i]), value.place)
+        owed = Answered(used, (), self.aside(cell, value.place), all_used=True).owed(value.function)
+        return None if owed is None or owed.is_null else owed.low
+
+
 def _wrong_values(
     gathered: Sequence[tuple[pa.Table, Ints]],
     items: _Items,
@@ -364,33 +458,19 @@ def _wrong_values(
     judged &= ~(has(items.side == _OWES_NOTHING) & has((items.side == _LATE) | (items.side == _REJECTED)))
     if not judged.any():
         return {}, waits
-    stored = _stored_values(gathered)
-    starts = np.searchsorted(items.cell, np.arange(size + 1))
-
-    def entries(cell: int, *sides: int) -> list[int]:
-        return [i for i in range(starts[cell], starts[cell + 1]) if items.side[i] in sides]
-
-    def aggregates(chosen: Iterable[int], place: int) -> list[Aggregate]:
-        assert items.source is not None, "entries without ids have it"
-        assert items.times is not None, "entries without ids have it"
-        return [Aggregate.of(int(items.times[i]), stored[items.source[i]][place]) for i in chosen]
+    known = _Known.of(gathered, items, values, size)
 
     def answered(cell: int, place: int) -> Answered:
-        events = entries(cell, _INPUT)
+        events = known.entries(cell, _INPUT)
         return Answered(
-            aggregates((i for i in events if not may_drop[i]), place),
-            aggregates((i for i in events if may_drop[i]), place),
-            aggregates(entries(cell, _LATE, _REJECTED), place),
+            known.aggregates((i for i in events if not may_drop[i]), place),
+            known.aggregates((i for i in events if may_drop[i]), place),
+            known.aside(cell, place),
             all_used=bool(all_used[cell]),
         )
 
-    def stated(cell: int, place: int) -> list[Decimal | None]:
-        assert items.source is not None, "entries without ids have it"
-        texts = (stored[items.source[i]][place] for i in entries(cell, _OUTPUT))
-        return [None if text is None else Decimal(text) for text in texts]
-
     tolerances = dict(rules.oracle.reads.tolerances)
-    return wrong_cells(values, tolerances, np.flatnonzero(judged).tolist(), answered, stated), waits
+    return wrong_cells(values, tolerances, np.flatnonzero(judged).tolist(), answered, known.stated), waits
 
 
 def _stored_values(gathered: Sequence[tuple[pa.Table, Ints]]) -> list[list[Any]]:
@@ -682,14 +762,22 @@ class _Results:
 
 
 def _wrong_results(
-    items: _Items, results: _Results, group: Ints, ids: IdVerdicts, is_known: Bools, flags: Flags, size: int
+    items: _Items,
+    results: _Results,
+    group: Ints,
+    ids: IdVerdicts,
+    is_known: Bools,
+    flags: Flags,
+    inconsistent: Bools,
+    size: int,
 ) -> tuple[Ints, Ints]:
     """Return the numbers of misplaced and of excess results of each cell. A result has the first class that holds.
 
     Results are ordered by (topic, partition, offset). A result is *misplaced* if it carries an id that its cell does
     not expect and some input has, or was split off. It is *excess* if it carries an id beyond the expected
     multiplicity, counted from the first result, or a pair once more. The others are sound: *incomplete* if the cell
-    lacks something, else *correct*. ``flags``: `apart` and `repeated` are used.
+    lacks something, else *correct*. ``flags``: `apart` and `repeated` are used. ``inconsistent``: results of another
+    class.
     """
     if not len(results.items):
         return np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
@@ -703,9 +791,38 @@ def _wrong_results(
     nth = through - np.maximum.accumulate(np.where(run_starts(groups), through - times, 0))
     surplus = (nth > expected) & (times > 0) if flags.repeated is None else flags.repeated[results.items]
     many = len(results.cell)
-    any_foreign = counts(results.number, foreign, many) > 0
-    any_surplus = counts(results.number, surplus, many) > 0
+    any_foreign = (counts(results.number, foreign, many) > 0) & ~inconsistent
+    any_surplus = (counts(results.number, surplus, many) > 0) & ~inconsistent
     return counts(results.cell, any_foreign, size), counts(results.cell, ~any_foreign & any_surplus, size)
+
+
+def _inconsistent(
+    gathered: Sequence[tuple[pa.Table, Ints]],
+    items: _Items,
+    group: Ints,
+    results: _Results,
+    named: Sequence[TopicPartition],
+    rules: Rules,
+) -> tuple[Bools, dict[int, str]]:
+    """Return which results state a value that does not follow from their ids, and for each cell what is wrong with the
+    first of them. ``items``: sorted, with their ``source``."""
+    assert items.source is not None, "values need it"
+    order = np.argsort(results.number, kind="stable")
+    carried = results.items[order]
+    firsts = carried[run_starts(results.number[order])]
+    events = np.flatnonzero(items.side == _INPUT)
+    given = beside_ids.Named(
+        cell=items.cell[firsts],
+        partition=items.partition[firsts],
+        offset=items.offset[firsts],
+        result=results.number[order],
+        group=group[carried],
+        event_group=group[events],
+        event_source=items.source[events],
+    )
+    partitions = [_partition_numbers(facts, named) for facts, _ in gathered]
+    tolerances = dict(rules.oracle.reads.tolerances)
+    return beside_ids.wrong_results(given, gathered, partitions, rules.oracle.stated, tolerances)
 
 
 def _is_of(topic: str, items: _Items, named: Sequence[TopicPartition]) -> Bools:

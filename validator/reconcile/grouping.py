@@ -19,7 +19,7 @@ from validator.model.stated_values import ADDED
 from validator.oracles.seam import Oracle
 from validator.reconcile import by_id, by_key
 from validator.reconcile.facts import GROUPED
-from validator.reconcile.values import fingerprints, partial_aggregates, texts_of
+from validator.reconcile.values import fields_of_events, fingerprints, partial_aggregates, texts_of
 
 Values = TypeVar("Values", Ints, Bools)
 
@@ -99,6 +99,7 @@ def facts_of_events(
         "max_id": pa.array(groups.largest(np.where(named, ids, ABSENT)), mask=~has_integers),
         "ids": groups.listed("ids", pa.array(ids), named),
         "text_ids": groups.listed("text_ids", texts, are_texts),
+        **_of_each_event(groups, events, oracle, are_integers, are_texts),
         "stretches": groups.stretches(given == UNDECODABLE),
     }
     if oracle.ends_after_us is not None:
@@ -119,10 +120,20 @@ def _of_addends(groups: _Groups, events: pa.Table, oracle: Oracle) -> dict[str, 
     if not columns:
         nothing = groups.sum(np.zeros(events.num_rows, dtype=np.int64))
         return {"hash_a": nothing, "hash_b": nothing}
-    aggregates, sums = groups.aggregates(columns)
+    aggregates, sums = groups.aggregates(columns, oracle.stated.hashed)
     of_sums = [sums[one.place] if one.function in ADDED else None for one in oracle.stated.stated]
     hashes = fingerprints(of_sums, len(aggregates))
     return {"aggregates": aggregates, "hash_a": hashes[0], "hash_b": hashes[1]}
+
+
+def _of_each_event(
+    groups: _Groups, events: pa.Table, oracle: Oracle, are_integers: Bools, are_texts: Bools
+) -> dict[str, pa.Array]:
+    """Return the fields of each event on which values depend that results state beside ids (SEMANTICS 2.32)."""
+    if not oracle.checks_values or not oracle.stated.paths:
+        return {}
+    columns = _columns_of_lists(events["values"], len(oracle.stated.paths))
+    return {"aggregates": groups.fields_of_ids(columns, are_integers, are_texts)}
 
 
 def _columns_of_lists(lists: pa.ChunkedArray, width: int) -> list[pa.Array]:
@@ -186,6 +197,8 @@ def facts_of_results(results: pa.Table, source: int, oracle: Oracle) -> pa.Table
         ]
         hashes = [np.where(are_answers, each, 0) for each in fingerprints(of_sums, results.num_rows)]
     else:
+        # SEMANTICS 2.32: the ids count, not the number that a result states beside them.
+        stated = np.zeros_like(stated)
         hashes = [_sums(term(integers), in_ids) + _sums(term(of_texts), in_texts) for term in (hash_a, hash_b)]
     columns = {
         "status": groups.first(status),
@@ -262,11 +275,22 @@ class _Groups:
         found: Ints = np.add.reduceat(values[self._order], self._starts)
         return found
 
-    def aggregates(self, columns: list[pa.Array]) -> tuple[pa.Array, list[pa.Array]]:
+    def aggregates(self, columns: list[pa.Array], hashed: frozenset[int]) -> tuple[pa.Array, list[pa.Array]]:
         """Return the partial aggregates of each group (`partial_aggregates`)."""
         group = np.repeat(np.arange(len(self._starts)), self._lengths)
         order = pa.array(self._order)
-        return partial_aggregates([column.take(order) for column in columns], group, len(self._starts))
+        return partial_aggregates([column.take(order) for column in columns], group, len(self._starts), hashed)
+
+    def fields_of_ids(self, columns: list[pa.Array], are_integers: Bools, are_texts: Bools) -> pa.Array:
+        """Return, for each group, the items of all ``columns`` for each of its ids (`fields_of_events`): first those of
+        its integers, then those of its texts, each in the order of `listed`."""
+        chosen = are_integers | are_texts
+        group = np.repeat(np.arange(len(self._starts)), self._lengths)
+        places = np.flatnonzero(chosen[self._order])
+        places = places[np.lexsort((are_texts[self._order[places]], group[places]))]
+        rows = pa.array(self._order[places])
+        ends = np.concatenate([[0], np.cumsum(np.bincount(group[places], minlength=len(self._starts)))])
+        return fields_of_events([column.take(rows) for column in columns], ends)
 
     def smallest(self, values: Ints) -> Ints:
         """Return the smallest value of each group."""

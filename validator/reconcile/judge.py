@@ -109,7 +109,8 @@ class Rules:
         """Whether fingerprints decide nothing: every cell that has an answer or is overdue is compared id by id."""
         # SEMANTICS 2.29: fingerprints do not show whether minima, maxima and averages are right.
         of_values = self.oracle.reads.states_values and not self.oracle.stated.add_up
-        return self.collapse or self.oracle.compares_all or of_values
+        # SEMANTICS 2.32: nor values beside ids.
+        return self.collapse or self.oracle.compares_all or of_values or self.oracle.checks_values
 
 
 @dataclass(frozen=True)
@@ -528,9 +529,10 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     shown = np.where(is_missing & unproven_yet, OVERDUE, it.state)
     counts = {name: found[name] for name in _AS_FOUND}
     # SEMANTICS 2.29: until the cell would be missing, another result may give the value that is owed.
-    may_change = (counts["wrong_value"] > 0) & ~is_missing
+    may_change = (counts["wrong_value"] > 0) & ~is_missing & (not cells.oracle.checks_values)
     counts["wrong_value"] = np.where(may_change, 0, counts["wrong_value"])
-    for name in ("correct", "incomplete"):
+    # SEMANTICS 2.29: all sound results of a cell are wrong together; beside ids each one is judged by itself (2.32).
+    for name in ("correct", "incomplete") if not cells.oracle.checks_values else ():
         counts[name] = np.where(counts["wrong_value"] > 0, 0, counts[name])
     counts |= {"dropped_late": dropped, "unconsumed": unconsumed}
     of_states = {name: np.where(shown == number, rest, 0) for number, name in enumerate(STATES)}
@@ -563,7 +565,9 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     # SEMANTICS 2.17: ids are compared once the excess can be judged. Without answers there is no excess: such a cell is
     # compared once an excuse may apply, or its ids are needed as evidence of a loss.
     clear = ~it.agrees & (it.resolved | it.held | ~seen)
-    needs_ids = is_due if rules.drops_late or rules.reports_unconsumed or rules.compares_all else np.zeros_like(seen)
+    # SEMANTICS 2.33: a cell without results may owe none.
+    excuses = rules.drops_late or rules.reports_unconsumed or rules.compares_all or bool(rules.oracle.having)
+    needs_ids = is_due if excuses else np.zeros_like(seen)
     disagrees = clear & (seen | needs_ids)
     # SEMANTICS 2.8: the committed offset moves without new facts of the cell.
     consumed_may_move = it.compared & ((cells["x_unconsumed"] > 0) | (cells["x_wrong_value"] == STALE))

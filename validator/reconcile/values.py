@@ -7,10 +7,12 @@ cell. Where fingerprints do not show that a cell is right, `wrong_values` compar
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.codecs.columns import AGGREGATE_TYPE
-from validator.model.arrays import Ints, interleaved
+from validator.codecs.plain_fields import bools, plain
+from validator.model.arrays import Ints, interleaved, run_starts
 from validator.model.stated_values import ADDED, Function, Stated, Values
 
 PRIMES: Final = (2**31 - 1, 2**31 - 19)
@@ -59,11 +62,17 @@ def fingerprints(numbers: Sequence[pa.Array | None], size: int) -> tuple[Ints, I
     return first, second
 
 
-def partial_aggregates(columns: Sequence[pa.Array], group: Ints, many: int) -> tuple[pa.Array, list[pa.Array]]:
+def partial_aggregates(
+    columns: Sequence[pa.Array], group: Ints, many: int, hashed: frozenset[int] = frozenset()
+) -> tuple[pa.Array, list[pa.Array]]:
     """Return, for each group, a list with the partial aggregate of each column (`AGGREGATE_TYPE`), and the sums of each
-    column. ``group``: the group of each row, in rising order from 0; there are ``many``."""
+    column. ``group``: the group of each row, in rising order from 0; there are ``many``. ``hashed``: as in `Values`."""
     parts, sums = [], []
-    for column in columns:
+    for i, column in enumerate(columns):
+        if i in hashed:
+            parts.append(_hashes(column, group, many))
+            sums.append(pa.nulls(many, column.type))
+            continue
         table = pa.table({"group": group, "value": column})
         kinds = ("count", "sum", "min", "max")
         found = table.group_by("group", use_threads=False).aggregate([("value", kind) for kind in kinds])
@@ -71,6 +80,35 @@ def partial_aggregates(columns: Sequence[pa.Array], group: Ints, many: int) -> t
         sums.append(amounts[0])
         parts.append(pa.StructArray.from_arrays([count, *map(texts_of, amounts)], fields=list(AGGREGATE_TYPE)))
     return interleaved(parts, many, AGGREGATE_TYPE), sums
+
+
+def _hashes(column: pa.Array, group: Ints, many: int) -> pa.StructArray:
+    """Return the different hashes of each group in ``sum``, as the base64 of their bytes. ``count``: the events that
+    have one."""
+    rows = np.flatnonzero(bools(column.is_valid()))
+    numbers, group = plain(column.take(pa.array(rows)).cast(pa.int64())), group[rows]
+    counted = np.bincount(group, minlength=many)
+    order = np.lexsort((numbers, group))
+    numbers, group = numbers[order], group[order]
+    first = run_starts(group, numbers)
+    numbers, group = numbers[first], group[first]
+    ends = np.cumsum(np.bincount(group, minlength=many)).tolist()
+    texts = [b64encode(numbers[start:end].tobytes()).decode() for start, end in pairwise([0, *ends])]
+    none = pa.nulls(many, pa.string())
+    columns = [pa.array(counted), pa.array(texts, pa.string(), mask=counted == 0), none, none]
+    return pa.StructArray.from_arrays(columns, fields=list(AGGREGATE_TYPE))
+
+
+def fields_of_events(columns: Sequence[pa.Array], ends: Ints) -> pa.ListArray:
+    """Return lists with an item for each event and column, of which only ``count`` (0 or 1) and ``sum`` are set
+    (`AGGREGATE_TYPE`). ``ends``: the events up to the end of each list, from 0."""
+    parts = []
+    for column in columns:
+        none = pa.nulls(len(column), pa.string())
+        columns_of_one = [column.is_valid().cast(pa.int64()), texts_of(column), none, none]
+        parts.append(pa.StructArray.from_arrays(columns_of_one, fields=list(AGGREGATE_TYPE)))
+    items = interleaved(parts, len(columns[0]), AGGREGATE_TYPE).flatten()
+    return pa.ListArray.from_arrays(pa.array((ends * len(columns)).astype(np.int32)), items)
 
 
 def texts_of(numbers: pa.Array) -> pa.Array:
@@ -82,19 +120,23 @@ def texts_of(numbers: pa.Array) -> pa.Array:
 
 class Aggregate(NamedTuple):
     """The aggregate of a field over some events. ``events``: their number. ``numbers``: how many have a number in the
-    field. The others are None if none has."""
+    field. The others are None if none has. ``hashes``: instead of the others, the hashes of different values."""
 
     events: int
     numbers: int
     sum: Decimal | None
     min: Decimal | None
     max: Decimal | None
+    hashes: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, events: int, stored: Mapping[str, Any]) -> Aggregate:
+    def of(cls, events: int, stored: Mapping[str, Any], *, is_hashed: bool = False) -> Aggregate:
         """Return an aggregate as the facts have it (`AGGREGATE_TYPE`)."""
-        numbers = (None if stored[name] is None else Decimal(stored[name]) for name in ("sum", "min", "max"))
-        return cls(events, stored["count"], *numbers)
+        if is_hashed:
+            hashes = np.frombuffer(b64decode(stored["sum"] or ""), np.int64)
+            return cls(events, stored["count"], None, None, None, frozenset(hashes.tolist()))
+        total, least, most = (None if stored[name] is None else Decimal(stored[name]) for name in ("sum", "min", "max"))
+        return cls(events, stored["count"], total, least, most)
 
 
 class Owed(NamedTuple):
@@ -137,6 +179,10 @@ class Answered:
         # A set-aside record without the field does not say what its event had in it.
         if any(part.numbers < part.events for part in self.aside):
             return None
+        if function == "distinct":
+            # A value of a set-aside event may be that of another event, too.
+            surely = _union(parts if self.all_used else self.sure) - _union(self.aside)
+            return Owed(Fraction(len(surely)), Fraction(len(_union(parts))), is_null=False)
         if function == "count":
             number = sum(part.numbers for part in parts) - sum(part.numbers for part in self.aside)
             dropped = 0 if self.all_used else sum(part.numbers for part in self.free)
@@ -184,6 +230,12 @@ def wrong_value(one: Stated, answered: Answered, stated: Sequence[Decimal | None
     owed = answered.owed(one.function)
     if owed is None:
         return None
+    if one.function == "distinct" and len(stated) > 1 and owed.low is not None and owed.high is not None:
+        # SEMANTICS 2.29: several results may have values in common.
+        numbers = [Fraction(number or 0) for number in stated]
+        least, most = max(numbers) - Fraction(tolerance), sum(numbers) + Fraction(tolerance) * len(numbers)
+        said = f"{one.name} is {' and '.join(map(_said, stated))} and should be {owed} in all"
+        return None if least <= owed.high and most >= owed.low else said
     try:
         found = together(one.function, stated)
     except ValueError:
@@ -210,6 +262,10 @@ def _text(number: Fraction) -> str:
     found = _EXACT.divide(Decimal(number.numerator), Decimal(number.denominator))
     text = format(_EXACT.quantize(found, Decimal(1).scaleb(-20)), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _union(parts: Iterable[Aggregate]) -> frozenset[int]:
+    return frozenset[int]().union(*(part.hashes for part in parts))
 
 
 def _sum(numbers: Iterable[Decimal | None]) -> Fraction:

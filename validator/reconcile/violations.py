@@ -41,6 +41,10 @@ _EXPLANATIONS: Final = {
         "{n:,} result states another value than the events give (the cell has {expected})",
         "{n:,} results state other values than the events give (the cell has {expected})",
     ),
+    "inconsistent": (
+        "{n:,} result states another value than its ids give (the cell has {expected})",
+        "{n:,} results state other values than their ids give (the cell has {expected})",
+    ),
 }
 """Class -> explanation of a violation, for one contribution and for several."""
 
@@ -80,6 +84,7 @@ def changed_violations(
     found: list[dict[str, Any]] = []
     some = cells.some(judged_rows)
     for name in VIOLATIONS:
+        of_class = rules.oracle.class_of(name)
         now, before = judged.on_record[name], some[f"recorded_{name}"]
         sure = confirmed_of(some, judged, name, suspected, withdrawn)
         sure_before = some[f"confirmed_{name}"]
@@ -100,15 +105,15 @@ def changed_violations(
             count, change = int(now[i]), int(sure[i]) - int(sure_before[i])
             window, key = int(windows[i]), keys[i]
             expected = plural(int(counted[i]), "expected contribution")
-            explanation = _EXPLANATIONS[name][count != 1].format(n=count, expected=expected)
+            explanation = _EXPLANATIONS[of_class][count != 1].format(n=count, expected=expected)
             shown = list(evidence.get((row, name), ()))
             if name == "wrong_value":
                 # No id is wrong. What is shown instead is the value.
                 explanation, shown = ": ".join([explanation, *shown]), []
             found.append(
                 {
-                    "violation": violation_id(name, window, key),
-                    "class": name,
+                    "violation": violation_id(of_class, window, key),
+                    "class": of_class,
                     "window_start_us": None if window == ABSENT else window,
                     "key": key,
                     "state": "retracted" if count == 0 else "confirmed" if sure[i] else "suspected",

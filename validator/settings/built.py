@@ -17,7 +17,6 @@ from validator.settings.errors import broken_rule
 NOT_BUILT: Final[dict[str, frozenset[str]]] = {
     "evidence": frozenset({"digest"}),
     "inputs.tombstone": frozenset({"delete"}),
-    "oracle.values": frozenset({"distinct(PATH)"}),
 }
 """Setting -> the values that are refused. Kinds of oracle are in `validator.oracles.kinds`, formats in
 `validator.settings.formats.kinds`."""
@@ -72,6 +71,17 @@ SHARED_CHANGES: Final = Combination(
     "emission `cumulative`",
     "where is not supported yet for results that replace each other",
 )
+HAVING: Final = Combination(
+    ("oracle.having",),
+    "all evidence but `values`; emission `incremental`; all oracles but tumbling, sliding and session windows; "
+    "values of `sum`, `min` and `avg`",
+    "having is supported only for windows whose results state values, without emission incremental",
+)
+VALUES_BESIDE_IDS: Final = Combination(
+    ("oracle.values",),
+    "with ids, all oracles but tumbling, sliding and session windows",
+    "values beside ids are not supported yet for this oracle",
+)
 EXPLODE: Final = Combination(
     ("inputs.explode",),
     "all evidence but `values`; keys of several fields; late and rejected topics",
@@ -79,7 +89,7 @@ EXPLODE: Final = Combination(
 )
 COMBINATIONS: Final = (
     *(CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, ABSENT_KEYS),
-    *(WHERE, SHARED_CHANGES, EXPLODE),
+    *(WHERE, SHARED_CHANGES, EXPLODE, VALUES_BESIDE_IDS, HAVING),
 )
 """The refused combinations that do not depend on the oracle. Those of one oracle are in its `refuses`."""
 

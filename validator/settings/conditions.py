@@ -58,7 +58,7 @@ def _number(value: Any) -> Decimal:
 
 
 _EXPONENT_MAX: Final = 300
-_Number = Annotated[
+Number = Annotated[
     Decimal,
     BeforeValidator(_number),
     PlainSerializer(str, return_type=str, when_used="json"),
@@ -91,13 +91,13 @@ class Where(Frozen):
     """The values that do not pass."""
     equals: _Value = None
     """The only value that passes."""
-    at_least: _Number | None = None
+    at_least: Number | None = None
     """This number and higher ones pass."""
-    above: _Number | None = None
+    above: Number | None = None
     """Only higher numbers pass."""
-    at_most: _Number | None = None
+    at_most: Number | None = None
     """This number and lower ones pass."""
-    below: _Number | None = None
+    below: Number | None = None
     """Only lower numbers pass."""
     matches: str | None = None
     """Texts in which this regular expression (of Python) is found pass."""

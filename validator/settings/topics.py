@@ -225,7 +225,8 @@ class ResultFields(Frozen):
     id: Id | None = None
     """The id of the one event that the result carries (evidence `id`), with its fields in the order of the inputs."""
     values: dict[str, ValuePath] = Field(default_factory=dict, examples=[{"clicks": "count"}])
-    """Paths of the values that the result states (evidence `values`), by the names of `oracle.values`."""
+    """Paths of the values that the result states (evidence `values`, or beside ids), by the names of
+    `oracle.values`."""
 
     @model_validator(mode="after")
     def _units(self) -> ResultFields:
@@ -286,7 +287,9 @@ class Output(_Entry):
                 fix = f"name the path of the {evidence} in a result" + (or_values if evidence == "ids" else "")
                 raise broken_rule_at(f"fields.{evidence}", f"evidence {evidence} needs it", fix)
         for evidence, field in paths:
-            if self.evidence != evidence and field is not None:
+            # SEMANTICS 2.32: values may be stated beside ids, and are checked against them.
+            is_beside = evidence == "values" and self.evidence in ("ids", "id")
+            if self.evidence != evidence and field is not None and not is_beside:
                 fix = f"leave it out, or write evidence: {evidence}"
                 raise broken_rule_at(f"fields.{evidence}", f"evidence {self.evidence} does not use it", fix)
         return self

@@ -144,6 +144,7 @@ def plain_events_of(
         readers=readers,
         addends=tuple(place(path) for path in oracle.stated.paths),
         present=oracle.stated.present,
+        hashed=oracle.stated.hashed,
         envelope=envelope,
         operations=tuple(text for text, it in envelope.meanings.items() if it in operations) if envelope else (),
     )

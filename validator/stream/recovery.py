@@ -366,7 +366,8 @@ def _restore_recorded(tables: StateTables, cells: Cells, after_batch: int = -1) 
     columns = ["batch", "window_start_us", "key", *CONTRIBUTIONS, *RESULTS]
     _latest(cells, tables.scan(Table.VERDICTS, columns, later), "recorded_digest", digest_of_rows)
     for name in VIOLATIONS:
-        rows = tables.scan(Table.VIOLATIONS, _VIOLATION_COLUMNS, later & (ds.field("class") == name))
+        of_class = later & (ds.field("class") == cells.oracle.class_of(name))
+        rows = tables.scan(Table.VIOLATIONS, _VIOLATION_COLUMNS, of_class)
         _restore_violations(cells, name, rows)
     # A kill between the appends to the two tables leaves violations without a verdict. The cell counts as recorded.
     some = np.zeros(len(cells), dtype=np.bool_)

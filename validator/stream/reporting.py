@@ -51,16 +51,18 @@ def snapshot_of(
         *doubts_of(config, progress, record, sums, positions),
         *map(Doubt, _faults_recreated(config, progress)),
         *_absence_doubts(config, progress, record, sums),
-        *_retired_in_doubt(sums),
+        *_retired_in_doubt(config, sums),
     ]
     doubts += [Doubt(f"{sentence}: {_COUNTS_ARE_WRONG}") for sentence in differences]
     if sums.cells_refuted:
         doubts.append(Doubt(_refuted_sentence(sums)))
     retired = _retired_doubts(config, sums)
-    held = record.suspicion.suspected(progress, sums)
+    class_of = config.oracle.class_of
+    held = frozenset(map(class_of, record.suspicion.suspected(progress, sums)))
     confirmed = _confirmed_now(config, progress, sums, record, held)
-    on_record = {**sums.on_record, "undecodable": progress.undecodable("output")}
-    left = {name: count for name, count in sums.unproven.items() if count}
+    on_record = {class_of(name): count for name, count in sums.on_record.items()}
+    on_record["undecodable"] = progress.undecodable("output")
+    left = {class_of(name): count for name, count in sums.unproven.items() if count}
     suspects = {
         name: max(0, on_record.get(name, 0) - confirmed[name]) + left.get(name, 0) for name in sorted({*held, *left})
     }
@@ -188,7 +190,8 @@ def _settled(positions: Positions) -> tuple[SettledPositions, ...]:
 def results_of(config: Config, progress: IngestProgress, sums: CellTotals) -> dict[str, int]:
     """Class of result -> current number; ``read``: all results read."""
     # A class that is not judged is absent, not 0.
-    of_values = {"wrong_value": sums.results.get("wrong_value", 0)} if config.oracle.stated.stated else {}
+    of_class = config.oracle.value_class
+    of_values: dict[str, int] = {} if of_class is None else {of_class: sums.results.get("wrong_value", 0)}
     return {
         "read": progress.records("output"),
         "correct": sums.results["correct"],
@@ -239,10 +242,14 @@ def _confirmed_now(
     """
     # A confirmed violation stays confirmed while it is on record, also if its cell was retired, or if its contributions
     # count as overdue again, for example because a topic was recreated.
-    judged = [name for name in VIOLATIONS if name != ViolationClass.WRONG_VALUE or config.oracle.stated.stated]
-    recorded = {name: min(sums.on_record.get(name, 0), record.confirmed_now.get(name, 0)) for name in judged}
-    proven = {name: sums.violations(name) - sums.unproven.get(name, 0) for name in judged}
-    confirmed = {name: recorded[name] if name in held else max(recorded[name], proven[name]) for name in judged}
+    confirmed = {}
+    for column in VIOLATIONS:
+        name = config.oracle.class_of(column)
+        if column == "wrong_value" and config.oracle.value_class is None:
+            continue
+        recorded = min(sums.on_record.get(column, 0), record.confirmed_now.get(name, 0))
+        proven = sums.violations(column) - sums.unproven.get(column, 0)
+        confirmed[name] = recorded if name in held else max(recorded, proven)
     unproven = unproven_outputs(progress, sums)
     sure = sum(
         f.undecodable
@@ -252,14 +259,15 @@ def _confirmed_now(
     confirmed["undecodable"] = max(
         sure, min(record.confirmed_now.get("undecodable", 0), progress.undecodable("output"))
     )
-    return confirmed | dict.fromkeys(record.suspicion.withdrawn(progress, sums), 0)
+    return confirmed | dict.fromkeys(map(config.oracle.class_of, record.suspicion.withdrawn(progress, sums)), 0)
 
 
-def _retired_in_doubt(sums: CellTotals) -> Iterator[Doubt]:
+def _retired_in_doubt(config: Config, sums: CellTotals) -> Iterator[Doubt]:
     """Suspected violations that can be neither confirmed nor explained, since the facts of their cells were dropped
     (SEMANTICS 4.18)."""
-    for name, count in sums.unproven.items():
+    for column, count in sums.unproven.items():
         if count:
+            name = config.oracle.class_of(column)
             violations, were, it = ("violation", "was", "it") if count == 1 else ("violations", "were", "them")
             yield Doubt(
                 f"{count:,} suspected {violations} of class {name} {were} in cells that state.retention dropped before "

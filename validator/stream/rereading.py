@@ -72,10 +72,14 @@ def _confirmed_of_retired(tables: StateTables, cells: Cells) -> dict[Violation, 
     """Violation of a retired cell -> confirmed contributions, if any."""
     found: dict[Violation, int] = {}
     columns = ("class", "window_start_us", "key", "lookup_us", "confirmed", "retracted")
-    for part in tables.scan(Table.VIOLATIONS, columns, ds.field("class").isin(list(VIOLATIONS))):
+    column_of = {cells.oracle.class_of(name): name for name in VIOLATIONS}
+    for part in tables.scan(Table.VIOLATIONS, columns, ds.field("class").isin(list(column_of))):
         grown = growth_of(part).tolist()
         named = zip(*(part[name].to_pylist() for name in columns[:3]), strict=True)
-        for row, violation, growth in zip(rows_of_derived(cells, part).tolist(), named, grown, strict=True):
+        for row, (of_class, window, key), growth in zip(
+            rows_of_derived(cells, part).tolist(), named, grown, strict=True
+        ):
+            violation = (column_of[of_class], window, key)
             if row < 0:
                 found[violation] = found.get(violation, 0) + growth
     return {violation: count for violation, count in found.items() if count > 0}
