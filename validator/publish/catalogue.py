@@ -339,8 +339,8 @@ The sidecar serves these metrics at `/metrics` of `metrics.address:metrics.port`
 - **Labels.** Every metric has the label `pipeline`. No label contains an id, a key, an offset or a run.
 - **Start and restart.** Every class starts at 0. After a restart `/metrics` answers 503 until the totals are restored,
   so a counter never falls.
-- **Not measured.** `inconsistent` is 0 (null in the report) unless results state values beside ids, `wrong_value` unless
-  they state sums or the like without ids.
+- **Not measured.** `inconsistent` is 0 (null in the report) unless results state values beside ids, `wrong_value`
+  unless they state sums or the like without ids.
 - **OpenTelemetry.** [`metrics.otlp`](configuration.md#metricsotlp) also sends them to a collector, under the same
   names, without exemplars and values that are NaN (`pip install 'streamproof[otlp]'`; the image lacks it).
   `OTEL_EXPORTER_OTLP_CERTIFICATE` names a private CA.
