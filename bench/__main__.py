@@ -387,6 +387,13 @@ def _print(rows: list[Mapping[str, Any]] | list[dict[str, Any]]) -> None:
         print()
 
 
+def loads(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """The generator's rate for each workload."""
+    rows = generating.rates(given.events)
+    _print(rows)
+    return rows
+
+
 _PARTS: Final = {
     "once": once,
     "flat": flat,
@@ -400,7 +407,7 @@ _PARTS: Final = {
     "many": many,
     "idle": idle,
     "outage": away,
-    "generator": lambda given: generating.rates(given.events),
+    "generator": loads,
 }
 
 

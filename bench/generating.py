@@ -82,4 +82,4 @@ def write(servers: str, topic: str, kind: str, events: int) -> float:
 
 
 if __name__ == "__main__":
-    print(write(*sys.argv[1:4], int(sys.argv[4])))
+    print(write(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])))

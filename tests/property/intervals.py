@@ -89,7 +89,7 @@ class Found:
     later: tuple[int, int]
 
     def lacking(self, due: tuple[int, int]) -> int:
-        """Owed results that are not there."""
+        """Owed results that do not exist."""
         pairs, alone = due
         others = max(0, self.used_in_pairs - pairs) + self.apart
         return max(0, pairs - self.used_in_pairs) + max(0, alone - self.used_alone - others)

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from validator.codecs.columns import DECODED, UNDECODABLE
+from validator.model.frontier import Clock
 from validator.state.tables import Table, rows_of
 
 MINUTE_US = 60_000_000
@@ -74,3 +75,8 @@ def bad(batch: int, offsets: Iterable[int], *, side: str = "input", names: Seque
         "results": [],
         "text_ids": [{"id": name, "offset": offset} for name, offset in zip(names, at, strict=False)],
     }
+
+
+def clock(at_us: int) -> Clock:
+    """All topics read through at ``at_us``, every window closed."""
+    return Clock(at_us, 2**60, at_us, at_us, at_us, None, None, 0, False, False)

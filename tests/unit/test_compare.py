@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.reconcile_rows import MINUTE_US, fact, facts
+from tests.unit.reconcile_rows import MINUTE_US, clock, fact, facts
 from validator.core import judging as judging_module
 from validator.core.judging import Judging
-from validator.model.frontier import Clock
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile import compare
 from validator.reconcile.judge import Rules
@@ -18,11 +17,6 @@ from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
 
 RULES = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=1, missing_after_us=2)
-
-
-def clock(at_us: int) -> Clock:
-    """All topics read through at ``at_us``, every window closed."""
-    return Clock(at_us, 2**60, at_us, at_us, at_us, None, None, 0, False, False)
 
 
 def judged(folder: Path, *rows: dict[str, Any]) -> Judging:

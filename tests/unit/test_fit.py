@@ -333,7 +333,7 @@ INDISTINCT: dict[str, tuple[str, str, set[str]]] = {
 
 
 @pytest.mark.parametrize("name", INDISTINCT)
-def test_another_join_or_left_cannot_be_told_from_a_defect(name: str, tmp_path: Path) -> None:
+def test_another_join_or_left_cannot_be_distinguished_from_a_defect(name: str, tmp_path: Path) -> None:
     """SEMANTICS 4.28: the verdict is that of an engine which loses or adds results of events without a partner."""
     engine, oracle, classes = INDISTINCT[name]
     log, config = joined(engine, tmp_path, as_written, as_written), two_inputs(oracle, tmp_path)
@@ -354,7 +354,7 @@ def test_another_join_or_left_cannot_be_told_from_a_defect(name: str, tmp_path: 
     ],
     ids=["closed side", "wall times"],
 )
-def test_few_events_near_a_boundary_cannot_be_told_from_a_defect(
+def test_few_events_near_a_boundary_cannot_be_distinguished_from_a_defect(
     engine: str, oracle: str, every_us: int, tmp_path: Path
 ) -> None:
     """SEMANTICS 4.28: the sample does not know how near to the end of its window an event is."""

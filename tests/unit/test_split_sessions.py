@@ -167,7 +167,7 @@ def test_a_longer_gap_explains_results_of_several_sessions_at_shorter_pauses_tha
 
 
 @pytest.mark.parametrize(("after_us", "wrong"), [(20 * S, 5), (0, 2)])
-def test_the_ends_that_a_longer_gap_gives_accuse_nobody_either(after_us: int, wrong: int) -> None:
+def test_the_ends_that_a_longer_gap_gives_accuse_no_engine_either(after_us: int, wrong: int) -> None:
     """``after_us``: from the last event of a result to its end."""
     sums = judged(facts(LONGER, AS_ONE, (42 * S + after_us, 95 * S + after_us, 120 * S + after_us)))
     assert sums.counts["missing"] == sums.counts["misplaced"] == wrong

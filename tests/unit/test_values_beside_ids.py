@@ -10,8 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from tests.unit.reconcile_rows import MINUTE_US
-from tests.unit.test_compare import clock
+from tests.unit.reconcile_rows import MINUTE_US, clock
 from validator.codecs.batches import EVENTS, RESULTS
 from validator.codecs.columns import DECODED
 from validator.core.judging import Judging

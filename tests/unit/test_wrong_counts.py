@@ -119,7 +119,7 @@ def test_an_engine_that_counts_wrongly_is_accused(name: str) -> None:
     assert found == ({violation}, [])
 
 
-def test_a_slide_that_is_too_short_cannot_be_told_from_lost_windows() -> None:
+def test_a_slide_that_is_too_short_cannot_be_distinguished_from_lost_windows() -> None:
     """SEMANTICS 4.28: every result is right, and every second window has none."""
     engine = SlidingWindow.of(20 * S, slide=10 * S)
     assert judged(SLIDING, EVENTS_OF, counts_of(engine, EVENTS_OF)) == ({"missing"}, [])
