@@ -70,7 +70,7 @@ SHAPES: Final[Mapping[str, Load]] = {
 names with escapes, and `cells` has one event per cell. `values` has no ids: results state number and sum. `words` is a
 running count of a million keys, with a result for each event."""
 FORMAT_EVENTS: Final = 3_000_000
-"""Events in each format."""
+"""Events in each format; fewer with ``--events``."""
 WARM_UP_SECONDS: Final = 30
 """Beginning of the live load, in which the JVM still compiles. Figures that exclude it have `after_warm_up` in their
 name."""
@@ -140,6 +140,7 @@ def shapes(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 def formats(given: argparse.Namespace) -> list[dict[str, Any]]:
     """As `once`, of the same events in each format, with results in JSON; JSON is the first."""
+    events = min(given.events, FORMAT_EVENTS)
     rows: list[dict[str, Any]] = []
     for name, case in event_cases().items():
         registry = RegistryStub()
@@ -148,7 +149,7 @@ def formats(given: argparse.Namespace) -> list[dict[str, Any]]:
             registry.add(int(number), schema.text, schemaType=schema.kind)
         with EmbeddedBroker(heap_mb=1024) as broker:
             load = Load("", "", "", 0, format=name)
-            row = {"format": name, **_once(broker, FORMAT_EVENTS, given.batch, load, registry.url)}
+            row = {"format": name, **_once(broker, events, given.batch, load, registry.url)}
         registry.close()
         base = rows[0] if rows else row
         row["rate_to_that_of_json"] = round(row["validate_events_per_second"] / base["validate_events_per_second"], 2)

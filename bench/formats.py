@@ -132,6 +132,7 @@ def _cases() -> Iterator[Case]:
         columns = "{kind: csv, columns: [id, page, at]}"
         yield Case(of, columns, lambda one: (f"{one['id']},{one['page']},{one['at']}".encode(), None), EVENT)
     yield Case("event", "long", lambda one: (struct.pack(">q", one["id"]), one["page"].encode()), IN_PARTS)
+    yield Case("event", "double", lambda one: (struct.pack(">d", one["id"]), one["page"].encode()), IN_PARTS)
     yield Case("UUID event", "uuid", lambda one: (one["id"].encode(), one["page"].encode()), IN_PARTS)
     avro, avro_schemas = _avro(("page", "string"), ("start", "long"), ("ids", {"type": "array", "items": "long"}))
     proto, proto_schemas = _protobuf(("page", text), ("start", number), ("ids", number))

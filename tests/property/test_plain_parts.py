@@ -4,9 +4,13 @@ ids, and for other time formats.
 
 from __future__ import annotations
 
+import base64
+import math
 import random
+import struct
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -15,6 +19,7 @@ from tests.worlds import some
 from validator.codecs.batches import EventBatches, ResultBatches
 from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNEXAMINED
 from validator.codecs.one_record import OmittedPart, Record, RecordDecoder, Result, Tombstone, Unexamined
+from validator.codecs.plain_fields import Readers
 from validator.codecs.plain_times import instants_of_texts
 from validator.codecs.times import Rounding, instant_of_text
 from validator.config.model import Input, Limits, Output
@@ -112,6 +117,55 @@ def test_an_event_decodes_the_same_alone_and_among_others(
                 assert row == wanted[row[0]], batch["value"][int(str(row[0]))]
                 decoded += row[4] is not None
     assert decoded > 20 or (id_type, limits) != ("auto", Limits()), decoded
+
+
+DOUBLES = [0.0, -0.0, 1.0, 1.5, -2.25, 1e15, 1e16, 2.0**53, 2.0**53 - 1, 2.0**63, 1e22, 1e300, 1e-4, 1e-5, 1e-6, 0.1,
+           1 / 3, 123456.789, 1767225600000.0, 16777217.0, 3.4e38, math.nan, math.inf, -math.inf, 5e-324]  # fmt: skip
+PRIMITIVES: dict[str, list[bytes]] = {
+    "double": [struct.pack(">d", number) for number in DOUBLES],
+    "float": [np.array(number).astype(">f4").tobytes() for number in DOUBLES if not 3.5e38 < number < math.inf],
+    "long": [struct.pack(">q", number) for number in (0, 7, -1, 2**62, -(2**63))],
+    "short": [struct.pack(">h", number) for number in (0, 7, -1)],
+    "boolean": [b"\0", b"\1", b"\2"],
+    "bytes": [base64.b64decode("1234"), base64.b64decode("true"), b"a", b"\xff\0", bytes(40)],
+    "uuid": [b"019B0000-0000-7000-8000-000000000001", b"1-1-1-1-1"],
+    "text": [b"1.5", b"7", b"a"],
+    "time_windowed": [b"a" + struct.pack(">q", 5), struct.pack(">q", -5)],
+    "windowed_text": [b"[a@1/2]", b"[a@b@1/2]", b"[@1/2]", b"[a@2/1]", b"[a@1/99999999999999999999]", b"[a\n@-5/07]",
+                      b"[\xff@1/2]", b"[\v@1/2]", b"[a@1/2]]"],
+}  # fmt: skip
+"""Format -> the bytes of values."""
+
+
+@pytest.mark.parametrize("kind", PRIMITIVES)
+@pytest.mark.parametrize("id_type", ["auto", "integer", "string"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"id": "$key", "key": "$value", "event_time": "$timestamp"},
+        {"id": "$value", "key": "$key", "event_time": "$timestamp"},
+        {"id": ["$offset", "$key"], "key": ["$key", "$value"], "event_time": {"path": "$value", "unit": "ms"}},
+    ],
+    ids=str,
+)
+def test_primitives_decode_the_same_alone_and_among_others(kind: str, id_type: str, fields: dict[str, Any]) -> None:
+    given = {"format": "text" if "windowed" in kind else kind, "key_format": kind}
+    topic = Input.model_validate({"topic": "click", "fields": fields, **given})
+    oracle, chance, decoded = TumblingWindow.of(60_000_000), random.Random(kind), 0
+    decoder = RecordDecoder(topic, id_type, rounding=oracle.rounding)
+    plain = plain_events_of(topic, oracle, id_type, None, readers=Readers(decoder.reader, decoder.key_reader))
+    pool = [*PRIMITIVES[kind], b"123", b"", b"12345678"]
+    for number in (*[1] * 10, *[3] * 5, 60):
+        parts = [(chance.choice(pool), chance.choice(pool)) for _ in range(number)]
+        batch = records(chance, number, texts=False, numbers=False)
+        for name, column in zip(("value", "key"), zip(*parts, strict=True), strict=True):
+            batch = batch.set_column(batch.schema.get_field_index(name), name, pa.array(column, pa.binary()))
+        sizes = pa.array([len(key) for _, key in parts], pa.int32())
+        batch = batch.set_column(batch.schema.get_field_index("key_size"), "key_size", sizes)
+        wanted = singly(EventBatches(decoder, None, None), batch)
+        assert singly(EventBatches(decoder, plain, None), batch) == wanted
+        decoded += sum(row[4] is not None for row in wanted)
+    assert decoded or id_type == "integer" or "unit" in str(fields)
 
 
 @pytest.mark.parametrize("id_type", some(["auto", "integer", "string"]))

@@ -357,7 +357,7 @@ def paths_of(schema: Schema, place: tuple[str, ...] = ()) -> list[tuple[tuple[st
     if isinstance(schema, dict) and schema["type"] == "array":
         return [(place, "list")] if schema["items"] in ("int", "long", "string") else []
     kind = schema if isinstance(schema, str) else schema["type"]
-    return [(place, "scalar")] if kind in ("int", "long", "string", "enum") else []
+    return [(place, "scalar")] if kind in ("int", "long", "string", "enum", "float", "double", "boolean") else []
 
 
 def test_batches_are_read_as_single_values() -> None:

@@ -69,6 +69,8 @@ def shop(*, imports: bool = True) -> descriptor_pb2.FileDescriptorProto:
     order.field.add(name="colour", number=8, type=F.TYPE_ENUM, type_name=".shop.Colour", label=OPTIONAL)
     order.field.add(name="items", number=9, type=F.TYPE_MESSAGE, type_name=".shop.Order.Item", label=REPEATED)
     order.field.add(name="ids", number=10, type=F.TYPE_INT64, label=REPEATED)
+    order.field.add(name="done", number=14, type=F.TYPE_BOOL, label=OPTIONAL)
+    order.field.add(name="exact", number=15, type=F.TYPE_DOUBLE, label=OPTIONAL)
     order.field.add(name="perhaps", number=11, type=F.TYPE_INT32, label=OPTIONAL, proto3_optional=True, oneof_index=0)
     order.oneof_decl.add(name="_perhaps")
     if imports:
@@ -94,7 +96,7 @@ ORDER: Final = varint(2) + varint(2)
 """Confluent's indexes of the type `Order`: one index, which is 1, both in zigzag encoding."""
 UNSET: Final[dict[str, Any]] = {
     "id": 0, "page": "", "zigzag": 0, "fixed": 0, "single": 0.0, "raw": b"", "colour": "NONE", "items": [], "ids": [],
-    "perhaps": None, "at": None, "price": None, "paid": None,
+    "perhaps": None, "at": None, "price": None, "paid": None, "done": False, "exact": 0.0,
 }  # fmt: skip
 
 
@@ -162,7 +164,10 @@ def test_a_schema_that_lacks_an_import_has_a_reason() -> None:
         reader(None).value(b"\0\0\0\0\7" + ORDER)
 
 
-SCALARS: Final = [("id",), ("page",), ("zigzag",), ("fixed",), ("colour",), ("perhaps",), ("at",), ("paid", "cents")]
+SCALARS: Final = [
+    ("id",), ("page",), ("zigzag",), ("fixed",), ("colour",), ("perhaps",), ("at",), ("paid", "cents"), ("single",),
+    ("done",), ("exact",),
+]  # fmt: skip
 
 
 def random_order(chance: random.Random) -> bytes:
@@ -187,12 +192,15 @@ def random_order(chance: random.Random) -> bytes:
         field(99, b"new"),
         field(98, 5),
         field(97, 1.0, 8),
+        field(14, chance.choice([0, 1, 7])),
+        field(15, chance.choice([0.1, -2.0, 1e300]), 8),
+        field(6, 0.1, 4),
         field(1, b"x"),
         field(2, b"\xff"),
     ]
     wanted = [0, 1, 2, *chance.sample(range(len(fields) - 2), chance.randrange(6))]
     if chance.random() < 0.1:
-        wanted.append(chance.choice([19, 20]))
+        wanted.append(chance.choice([len(fields) - 1, len(fields) - 2]))
     if chance.random() < 0.3:
         chance.shuffle(wanted)
     return b"".join(fields[one] for one in wanted[chance.choice([0, 0, 1, 3]) :])
@@ -269,6 +277,7 @@ message Order {
   optional int32 perhaps = 11;
   .confluent.type.Decimal price = 12;
   m.Money paid = 13;
+  bool done = 14; double exact = 15;
 }
 service Shop { rpc Buy(Order) returns (stream Other) { option deprecated = true; } }
 """

@@ -7,18 +7,20 @@ import math
 import pickle
 import random
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.unit import decoders
+from tests.unit.decoders import windowed
 from validator.codecs.one_record import Event, Record, RecordDecoder, Result, Undecodable
 from validator.model.field_values import TypedTime, Windowed
-from validator.settings.formats.seam import ColumnReader, Unreadable, ValueReader
+from validator.settings.formats.seam import ColumnReader, Part, Unreadable, ValueReader
 from validator.settings.topics import Input, Output
 
 pytestmark = pytest.mark.unit
@@ -26,17 +28,13 @@ pytestmark = pytest.mark.unit
 MS: Final = 1_767_225_600_000
 
 
-def reader(given: object) -> ValueReader:
+def reader(given: object, part: Part = "value") -> ValueReader:
     """A reader as a worker gets it."""
     entry = Input.model_validate(
         {"topic": "i", "format": given, "fields": {"id": "$offset", "key": "$offset", "event_time": "$timestamp"}}
     )
-    found: ValueReader = pickle.loads(pickle.dumps(entry.format.reader("value", {})))
+    found: ValueReader = pickle.loads(pickle.dumps(entry.format.reader(part, {})))
     return found
-
-
-def windowed(start: int, end: int | None, key: object) -> Windowed:
-    return Windowed(key, TypedTime(start, "ms"), None if end is None else TypedTime(end, "ms"))
 
 
 integers = st.one_of(st.sampled_from([0, 1, -1]), st.integers(-(2**63), 2**63 - 1))
@@ -45,10 +43,12 @@ names = st.text(st.sampled_from("ab@/[]→\n 1"), max_size=5)
 
 @dataclass(frozen=True)
 class Case:
-    """``written``: pairs of a value, and its bytes by another encoder. ``illegal``: bytes, and the reason."""
+    """``written``: pairs of a value, and its bytes by another encoder. ``decoded``: another decoder, which raises an
+    error for illegal bytes. ``illegal``: bytes, and the reason."""
 
     format: object
     written: st.SearchStrategy[tuple[object, bytes]]
+    decoded: Callable[[bytes], object]
     illegal: tuple[tuple[bytes, str], ...] = ()
 
 
@@ -59,6 +59,11 @@ def of_struct(code: str, least: int, most: int) -> st.SearchStrategy[tuple[objec
 
 def of_float(code: str, width: int) -> st.SearchStrategy[tuple[object, bytes]]:
     return st.floats(width=width, allow_nan=False).map(lambda number: (number, struct.pack(code, number)))
+
+
+of_single: Final = st.floats(width=32, allow_nan=False, allow_infinity=False).map(
+    lambda number: (decoders.single(struct.pack(">f", number)), struct.pack(">f", number))
+)
 
 
 def forms(value: object, chance: random.Random) -> list[bytes]:
@@ -117,6 +122,7 @@ CASES: Final = {
         st.tuples(trees, st.randoms(use_true_random=False)).map(
             lambda one: (one[0], one[1].choice(forms(one[0], one[1])))
         ),
+        decoders.messagepack,
         (
             (b"", "is not MessagePack, or is cut off"),
             (b"\xc1", "is not MessagePack, or is cut off"),
@@ -130,24 +136,47 @@ CASES: Final = {
     "long": Case(
         "long",
         of_struct(">q", -(2**63), 2**63 - 1),
+        decoders.number(">q"),
         ((b"\0" * 7, "has 7 bytes, and the format has 8"), (b"\0" * 9, "has 9 bytes, and the format has 8")),
     ),
-    "int": Case("int", of_struct(">i", -(2**31), 2**31 - 1), ((b"12345678", "has 8 bytes, and the format has 4"),)),
-    "short": Case("short", of_struct(">h", -(2**15), 2**15 - 1), ((b"1", "has 1 bytes, and the format has 2"),)),
-    "double": Case("double", of_float(">d", 64), ((b"1234", "has 4 bytes, and the format has 8"),)),
-    "boolean": Case("boolean", st.booleans().map(lambda b: (b, bytes([b]))), ((b"\2", "is not one byte, 0 or 1"),)),
+    "int": Case(
+        "int",
+        of_struct(">i", -(2**31), 2**31 - 1),
+        decoders.number(">i"),
+        ((b"12345678", "has 8 bytes, and the format has 4"),),
+    ),
+    "short": Case(
+        "short",
+        of_struct(">h", -(2**15), 2**15 - 1),
+        decoders.number(">h"),
+        ((b"1", "has 1 bytes, and the format has 2"),),
+    ),
+    "float": Case("float", of_single, decoders.single, ((b"12345678", "has 8 bytes, and the format has 4"),)),
+    "double": Case(
+        "double", of_float(">d", 64), decoders.number(">d"), ((b"1234", "has 4 bytes, and the format has 8"),)
+    ),
+    "boolean": Case(
+        "boolean", st.booleans().map(lambda b: (b, bytes([b]))), decoders.boolean, ((b"\2", "is not one byte, 0 or 1"),)
+    ),
     "uuid": Case(
         "uuid",
         st.uuids().map(lambda one: (str(one), str(one).encode())),
+        decoders.uuid_text,
         ((b"1-1-1-1-1", "is not the text of a UUID"), (bytes(16), "is not the text of a UUID")),
     ),
-    "bytes": Case("bytes", st.binary(min_size=1).map(lambda raw: (raw, raw))),
-    "text": Case("text", names.map(lambda text: (text, text.encode())), ((b"a\xff", "is not UTF-8 text, at byte 1"),)),
+    "bytes": Case("bytes", st.binary(min_size=1).map(lambda raw: (raw, raw)), bytes),
+    "text": Case(
+        "text",
+        names.map(lambda text: (text, text.encode())),
+        decoders.text,
+        ((b"a\xff", "is not UTF-8 text, at byte 1"),),
+    ),
     "text with groups": Case(
         {"kind": "text", "pattern": r"(?P<key>[a-z]+)=(?P<n>-?\d+)?;.*"},
         st.tuples(st.text("abc", min_size=1), st.integers(), st.text("xé", max_size=2)).map(
             lambda one: ({"key": one[0], "n": str(one[1])}, f"{one[0]}={one[1]};{one[2]}".encode())
         ),
+        decoders.groups,
         (
             (b"=1;", "is a text that the pattern does not match"),
             (b"a=1;\n", "is a text that the pattern does not match"),
@@ -169,6 +198,7 @@ CASES: Final = {
                 b"xx" + struct.pack("<H", one[1]) + b"abc" + one[2] + struct.pack(">q", one[0]) + b"more",
             )
         ),
+        decoders.raw_fields,
         (
             (bytes(15), "has 15 bytes, and the field n ends at byte 16"),
             (b"\xff" * 16, "has a field name that is not UTF-8 text"),
@@ -179,6 +209,7 @@ CASES: Final = {
         st.tuples(integers, st.integers(0, 2**62)).map(
             lambda one: (windowed(one[1], one[1] + 15_000, one[0]), struct.pack(">qq", *one))
         ),
+        decoders.time_window(decoders.number(">q"), 15_000),
         ((b"\0" * 7, "has 7 bytes, fewer than the window"), (b"\0" * 10, "has 2 bytes, and the format has 8")),
     ),
     "time windows of texts": Case(
@@ -186,6 +217,7 @@ CASES: Final = {
         st.tuples(names, st.integers(0, 2**62)).map(
             lambda one: (windowed(one[1], None, one[0]), one[0].encode() + struct.pack(">q", one[1]))
         ),
+        decoders.time_window(decoders.text),
     ),
     "sessions": Case(
         "session_windowed",
@@ -195,6 +227,7 @@ CASES: Final = {
                 one[0].encode() + struct.pack(">qq", one[1] + one[2], one[1]),
             )
         ),
+        decoders.session,
         ((b"a" + struct.pack(">qq", 1, 2), "has a session that ends before it begins"),),
     ),
     "windows as text": Case(
@@ -205,6 +238,7 @@ CASES: Final = {
                 f"[{one[0]}@{one[1]}/{one[1] + one[2]}]".encode(),
             )
         ),
+        decoders.window_text,
         (
             (b"[a@1]", "is not a text of the form [key@start/end]"),
             (b"[a@2/1]", "has a window that ends before it begins"),
@@ -227,6 +261,35 @@ def test_a_value_of_another_encoder_is_read_unchanged(case: Case) -> None:
         with pytest.raises(Unreadable) as refused:
             read.value(raw)
         assert str(refused.value) == reason
+
+
+def damaged(raw: bytes, chance: random.Random) -> bytes:
+    at = chance.randrange(len(raw) + 1)
+    return chance.choice((raw[:at], raw + chance.randbytes(1), raw[:at] + chance.randbytes(1) + raw[at + 1 :], raw))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_damaged_bytes_are_read_as_by_another_decoder(case: Case) -> None:
+    read = reader(case.format, "key")
+    count = {True: 0, False: 0}
+
+    @given(case.written, st.randoms(use_true_random=False))
+    @settings(max_examples=300, deadline=None)
+    def same(one: tuple[object, bytes], chance: random.Random) -> None:
+        raw = damaged(one[1], chance)
+        try:
+            found = repr(read.value(raw))
+        except Unreadable:
+            found = "illegal"
+        try:
+            wanted = repr(case.decoded(raw))
+        except (ValueError, LookupError, TypeError, struct.error):
+            wanted = "illegal"
+        assert found == wanted, raw
+        count[found == "illegal"] += 1
+
+    same()
+    assert min(count.values()) > 10 or case.format == "bytes", count
 
 
 def test_a_float_has_the_digits_that_java_writes() -> None:

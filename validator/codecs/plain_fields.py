@@ -7,6 +7,8 @@ is a path into the value, empty for the whole value; or the name of a part of th
 
 from __future__ import annotations
 
+import math
+from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -44,6 +46,8 @@ _INTEGER: Final = r"\A(?:0|-?[1-9][0-9]{0,18})\z"
 """The rule's pattern of an integer, for RE2."""
 _LONGEST_INTEGER: Final = 20
 _SMALLEST: Final = -(2**63)
+_WHOLE_BELOW: Final = 2.0**53
+"""Below this, a double without a fraction has the digits of its integer."""
 _HIGHEST_AMOUNT: Final = LARGEST_AMOUNT * 10**DIGITS_AFTER >> 192
 """Surely less than the highest 64 bits of the smallest number that is too large."""
 _LARGEST: Final = 2**62
@@ -329,7 +333,10 @@ def _last_headers(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 def integers(column: pa.Array) -> tuple[Ints, Bools]:
     """Return the canonical 64-bit integers of a column, and which values are such integers."""
-    column = _without_times(column)
+    if pa.types.is_boolean(column.type) or pa.types.is_binary(column.type):
+        # They are no numbers, whatever their texts.
+        return np.zeros(len(column), dtype=np.int64), np.zeros(len(column), dtype=np.bool_)
+    column = _comparable(column)
     if column.type != pa.string():
         return numbers(column)
     lengths = plain(pc.fill_null(pc.binary_length(column), 0))
@@ -356,12 +363,12 @@ def integers(column: pa.Array) -> tuple[Ints, Bools]:
 
 def identities(of: Read, places: Sequence[Path], id_type: str, most: int) -> Ids:
     """Return the id of each row, of one field or several. ``most``: as in `ids`."""
-    columns = [of.at(place) if place else _digested(of.at(place)) for place in places]
+    columns = [of.at(place) if place else _digested(_comparable(of.at(place))) for place in places]
     if len(columns) == 1:
         return ids(columns[0], id_type, most, of_part=is_part(places[0]))
     known = np.ones(len(of.rows), dtype=np.bool_)
     parts: list[pa.Array | str] = []
-    for column in map(_without_times, columns):
+    for column in map(_comparable, columns):
         texts = pc.fill_null(column.cast(pa.string()), "")
         # The rule escapes these.
         known &= bools(column.is_valid()) & ~bools(pc.match_substring_regex(texts, r'[\x00-\x1f"\\]'))
@@ -384,7 +391,7 @@ def _digested(column: pa.Array) -> pa.Array:
 
 def ids(column: pa.Array, id_type: str, most: int, *, of_part: bool = False) -> Ids:
     """Return the ids of a column. ``most``: largest size of a text, and of an integer in a part of the record."""
-    found = _ids(_without_times(column), id_type, most)
+    found = _ids(_comparable(column), id_type, most)
     if not of_part or column.type != pa.string():
         return found
     lengths = plain(pc.fill_null(pc.binary_length(column), 0))
@@ -415,7 +422,7 @@ def keys(parts: list[pa.Array], most: int, missing_key: str) -> Keys:
     """Return the key of each row, from one column or several. ``most``: largest size of a key in bytes."""
     known = np.ones(len(parts[0]), dtype=np.bool_)
     encoded = []
-    for column in map(_without_times, parts):
+    for column in map(_comparable, parts):
         coded = column.cast(pa.string()).dictionary_encode()
         if column.null_count:
             known &= bools(column.is_valid())
@@ -513,9 +520,29 @@ def hashes_at(of: Read, place: Path) -> tuple[pa.Array, Bools]:
     return pa.array(text_numbers(found.texts)[found.codes], mask=~found.known).cast(AMOUNT), found.known
 
 
-def _without_times(column: pa.Array) -> pa.Array:
-    """Return a column; if it has times, it has unknown values only. The rule decides what a time is as an id or key."""
-    return pa.nulls(len(column), pa.int64()) if pa.types.is_timestamp(column.type) else column
+def _comparable(column: pa.Array) -> pa.Array:
+    """Return a column as integers or texts, as ids and keys are compared; null where that is not certain. The rule
+    decides what a time is."""
+    if pa.types.is_timestamp(column.type):
+        return pa.nulls(len(column), pa.int64())
+    if pa.types.is_floating(column.type):
+        return _digits(column)
+    if pa.types.is_boolean(column.type):
+        return column.cast(pa.string())
+    if pa.types.is_binary(column.type):
+        texts = [None if raw is None else b64encode(raw) for raw in column.to_pylist()]
+        return pa.array(texts, pa.binary()).cast(pa.string())
+    return column
+
+
+def _digits(column: pa.Array) -> pa.Array:
+    """Return the shortest digits of doubles, of whole ones without a fraction; null if they need an exponent."""
+    values = pc.fill_null(column, math.nan).to_numpy(zero_copy_only=False)
+    whole = (np.floor(values) == values) & (np.abs(values) < _WHOLE_BELOW)
+    of_whole = pa.array(np.where(whole, values, 0).astype(np.int64)).cast(pa.string())
+    texts = column.cast(pa.string())
+    is_plain = pc.match_substring_regex(texts, r"\A-?[0-9]+\.[0-9]*[1-9]\z")
+    return pc.if_else(pa.array(whole), of_whole, pc.if_else(is_plain, texts, None))
 
 
 def numbers(column: pa.Array) -> tuple[Ints, Bools]:

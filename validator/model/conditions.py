@@ -77,8 +77,8 @@ class Comparison:
         nowhere = np.zeros(len(column), dtype=np.bool_)
         if self.exists is not None:
             return np.full(len(column), self.exists), _valid(column)
-        if pa.types.is_timestamp(column.type):
-            # The rule's text of a typed time is its number.
+        if pa.types.is_timestamp(column.type) or pa.types.is_binary(column.type):
+            # The rule's text of a typed time is its number, and that of bytes their Base64 text.
             return nowhere, nowhere
         if pa.types.is_floating(column.type):
             return (nowhere, nowhere) if self.pattern is not None else self._in_doubles(column)

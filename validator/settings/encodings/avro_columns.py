@@ -16,7 +16,7 @@ from validator.model.arrays import Ints
 from validator.model.schemas import RegisteredSchema, Schemas
 from validator.settings.encodings.avro_schema import Node, SchemaInvalid, node_at, parsed_schema
 from validator.settings.encodings.framed_columns import known_columns
-from validator.settings.encodings.packed_columns import Columns, Packed, joined, of_good
+from validator.settings.encodings.packed_columns import Columns, Packed, floats_of, joined, of_good
 from validator.settings.formats.seam import Path
 
 _INTEGERS: Final = ("int", "long")
@@ -166,14 +166,19 @@ class _Walk:
                     self._keep(path, rows, symbols.take(pa.array(numbers, mask=wrong)))
             case "string" | "bytes":
                 self._text(node, path, rows)
+            case "float" | "double":
+                bits = packed.fixed(rows, _FIXED_SIZES[node.kind])
+                if path in self._paths:
+                    self._keep(path, rows, floats_of(bits, _FIXED_SIZES[node.kind]))
+            case "boolean":
+                found = packed.content[packed.at[rows]]
+                packed.refuse(rows, found > 1)
+                packed.advance(rows, 1)
+                self._keep(path, rows, pa.array(found == 1))
             case _:
                 if path in self._paths:
                     raise _TooOdd
-                if node.kind == "boolean":
-                    packed.refuse(rows, packed.content[packed.at[rows]] > 1)
-                    packed.advance(rows, 1)
-                else:
-                    packed.advance(rows, _FIXED_SIZES.get(node.kind, node.size))
+                packed.advance(rows, node.size)
 
     def _text(self, node: Node, path: Path | None, rows: Ints) -> None:
         packed = self._packed

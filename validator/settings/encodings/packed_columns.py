@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from validator.model.arrays import Bools, Ints, texts_of
+from validator.settings.encodings.float32 import shortest_of
 
 Words = npt.NDArray[np.uint64]
 
@@ -181,6 +182,12 @@ def of_zigzag(words: Words) -> Ints:
     """Integers in zigzag encoding as signed ones."""
     found: Ints = ((words >> _ONE) ^ (~(words & _ONE) + _ONE)).view(np.int64)
     return found
+
+
+def floats_of(bits: Ints, size: int) -> pa.Array:
+    """Floating-point numbers of four or eight bytes, from what `Packed.fixed` returns; null where they are NaN."""
+    found = bits.view(np.float64) if size == 8 else shortest_of(bits.astype(np.int32).view(np.float32))
+    return pa.array(found, from_pandas=True)
 
 
 Columns = Mapping[tuple[str, ...], pa.Array]

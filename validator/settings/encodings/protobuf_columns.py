@@ -19,7 +19,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from validator.model.arrays import Bools, Ints
 from validator.model.schemas import Schemas
 from validator.settings.encodings.framed_columns import framed_columns, known_columns
-from validator.settings.encodings.packed_columns import Columns, Packed, joined, of_good, of_zigzag
+from validator.settings.encodings.packed_columns import Columns, Packed, floats_of, joined, of_good, of_zigzag
 from validator.settings.encodings.protobuf_values import DescriptorsInvalid, MessageReader, message_reader
 from validator.settings.formats.seam import Path
 
@@ -40,6 +40,10 @@ _INTEGERS: Final = {
     **dict.fromkeys((_F.TYPE_UINT32, _F.TYPE_FIXED32), (0, 2**32 - 1)),
 }
 """Type of an integer -> the smallest and the largest number that is read here."""
+_FLOATS: Final = {_F.TYPE_DOUBLE: 8, _F.TYPE_FLOAT: 4}
+"""Type of a floating-point number -> its size."""
+_DEFAULTS: Final = {_F.TYPE_STRING: "", _F.TYPE_BOOL: False, **dict.fromkeys(_FLOATS, 0.0)}
+"""Type -> the value of a field that is not written; 0 for others."""
 _WIRES: Final = {
     **dict.fromkeys((_F.TYPE_DOUBLE, _F.TYPE_FIXED64, _F.TYPE_SFIXED64), _FIXED64),
     **dict.fromkeys((_F.TYPE_FLOAT, _F.TYPE_FIXED32, _F.TYPE_SFIXED32), _FIXED32),
@@ -263,8 +267,12 @@ class _Walk:
             if is_wanted:
                 self._keep(place, rows, self._checked(field, rows, numbers))
 
-    def _checked(self, field: FieldDescriptor, rows: Ints, numbers: Ints) -> Ints:
+    def _checked(self, field: FieldDescriptor, rows: Ints, numbers: Ints) -> Ints | pa.Array:
         """Numbers of a field; rows whose number the rule may change are refused."""
+        if field.type in _FLOATS:
+            return floats_of(numbers, _FLOATS[field.type])
+        if field.type == _F.TYPE_BOOL:
+            return pa.array(numbers != 0)
         if field.enum_type is not None:
             known = np.array(sorted(field.enum_type.values_by_number), np.int64)
             self._packed.refuse(rows, ~np.isin(numbers, known))
@@ -332,18 +340,17 @@ class _Walk:
             return self._instants(path)
         count = len(self._packed.at)
         parts = self._kept.get(path, [])
+        default = _DEFAULTS.get(field.type, 0)
         order = np.full(count, -1, np.int64)
         if parts:
             order[np.concatenate([part.rows for part in parts])] = np.arange(sum(len(part.rows) for part in parts))
-        is_text = field.type == _F.TYPE_STRING
         arrays = [pa.array(part.values) if isinstance(part.values, np.ndarray) else part.values for part in parts]
         if not field.has_presence:
             # What is not written is the default, in a message that is there.
             missing = (order < 0) & self._parent(path)
             order[missing] = sum(map(len, arrays))
-            arrays.append(pa.array([""] if is_text else [0], pa.string() if is_text else pa.int64()))
-        empty = pa.array([], pa.string() if is_text else pa.int64())
-        found = pa.concat_arrays([empty, *arrays]).take(pa.array(order, mask=order < 0))
+            arrays.append(pa.array([default]))
+        found = pa.concat_arrays([pa.array([default])[:0], *arrays]).take(pa.array(order, mask=order < 0))
         return found if field.enum_type is None else _names(field, found)
 
     def _instants(self, path: Path) -> pa.Array:
@@ -381,7 +388,7 @@ def _is_read(field: FieldDescriptor, *, is_list: bool) -> bool:
         return field.message_type.full_name == _TIMESTAMP and not is_list
     if field.enum_type is not None:
         return not is_list
-    return field.type == _F.TYPE_STRING or field.type in _INTEGERS
+    return field.type == _F.TYPE_STRING or field.type in _INTEGERS or (field.type in _DEFAULTS and not is_list)
 
 
 def _field_at(root: Descriptor, path: Path) -> FieldDescriptor:

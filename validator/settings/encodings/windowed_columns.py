@@ -1,4 +1,4 @@
-"""Binary windowed keys of Kafka Streams, a batch at a time, as `windowed` reads one."""
+"""Windowed keys of Kafka Streams, a batch at a time, as `windowed` reads one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from validator.model.arrays import texts_of
 from validator.settings.formats.seam import ColumnReader, Path, ValueReader
 
 _START, _END = ("window_start",), ("window_end",)
 _LONG: Final = 8
 _LARGEST_MS: Final = 2**63 - 1
+_TEXT: Final = r"(?s)\A\[(?P<key>.*)@(?P<start>-?[0-9]{1,19})/(?P<end>-?[0-9]{1,19})\]\z"
+"""The rule's pattern, for RE2."""
+_SURE_DIGITS: Final = 18
+"""A number of this length has 64 bits."""
 
 
 def columns(
@@ -49,11 +54,45 @@ def columns(
     keys = _cut(values, ends[:-1], np.where(known, stops - tail, ends[:-1]), known)
     within = [path for path in paths if path not in (_START, _END)]
     found = inner.read_columns(keys, within, lists, headers)
-    if found is None:
+    return None if found is None else _with_windows(found, paths, start, end, known)
+
+
+def columns_of_texts(
+    inner: ValueReader, values: pa.Array, paths: Sequence[Path], lists: Sequence[Path], headers: pa.Array | None
+) -> Mapping[Path, pa.Array] | None:
+    """As `ColumnReader.read_columns`, of texts `[key@start/end]`. ``inner``: the reader of the key."""
+    if not isinstance(inner, ColumnReader):
         return None
+    parts = pc.extract_regex(texts_of(values), _TEXT)
+    keys, starts, ends = (pc.struct_field(parts, name) for name in ("key", "start", "end"))
+    numbers = [_numbers(each) for each in (starts, ends)]
+    start, end = (pc.fill_null(each, 0).to_numpy(zero_copy_only=False) for each in numbers)
+    known = pc.and_(*(each.is_valid() for each in numbers)).to_numpy(zero_copy_only=False) & (end >= start)
+    within = [path for path in paths if path not in (_START, _END)]
+    keys = pc.if_else(pa.array(known), keys.cast(pa.binary()), None)
+    found = inner.read_columns(keys, within, lists, headers)
+    return None if found is None else _with_windows(found, paths, start, end, known)
+
+
+def _numbers(texts: pa.Array) -> pa.Array:
+    """Digits as integers; null where they may have more than 64 bits."""
+    try:
+        return texts.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return pc.if_else(pc.less_equal(pc.binary_length(texts), _SURE_DIGITS), texts, None).cast(pa.int64())
+
+
+def _with_windows(
+    found: Mapping[Path, pa.Array],
+    paths: Sequence[Path],
+    start: npt.NDArray[np.int64],
+    end: npt.NDArray[np.int64] | None,
+    known: npt.NDArray[np.bool_],
+) -> Mapping[Path, pa.Array]:
+    """The columns of the keys, and the windows of those that are ``known``."""
     kept = dict(found)
     for column in found.values():
-        known &= column.is_valid().to_numpy(zero_copy_only=False)
+        known = known & column.is_valid().to_numpy(zero_copy_only=False)
     if _START in paths:
         kept[_START] = pa.array(start, pa.timestamp("ms"), mask=~known)
     if _END in paths and end is not None:

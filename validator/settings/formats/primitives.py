@@ -115,17 +115,14 @@ def _uuid(raw: bytes) -> str:
     return text.lower()
 
 
+_CODES: Final = {Long.kind: ">q", Int.kind: ">i", Short.kind: ">h", Float.kind: ">f", Double.kind: ">d"}
 _READ: Final[Mapping[str, Callable[[bytes], object]]] = {
-    Long.kind: _number(">q"),
-    Int.kind: _number(">i"),
-    Short.kind: _number(">h"),
+    **{kind: _number(code) for kind, code in _CODES.items()},
     Float.kind: _float,
-    Double.kind: _number(">d"),
     Boolean.kind: _boolean,
     Uuid.kind: _uuid,
     Bytes.kind: bytes,
 }
-_SIZES: Final = {Long.kind: 8, Int.kind: 4, Short.kind: 2}
 
 
 @dataclass(frozen=True)
@@ -147,35 +144,19 @@ class PrimitiveReader:
     def read_columns(
         self, values: pa.Array, paths: Sequence[Path], lists: Sequence[Path], headers: pa.Array | None = None
     ) -> Mapping[Path, pa.Array] | None:
-        """As `ColumnReader.read_columns`, for integers and UUIDs."""
+        """As `ColumnReader.read_columns`."""
         import pyarrow.compute as pc
 
         from validator.model.arrays import texts_of
+        from validator.settings.encodings.fixed_columns import booleans, numbers
 
         del headers
         if lists:
             return None
-        if self.kind in _SIZES:
-            return dict.fromkeys(paths, _integers(values, _SIZES[self.kind]))
+        if self.kind in _CODES:
+            return dict.fromkeys(paths, numbers(values, _CODES[self.kind]))
         if self.kind == Uuid.kind:
             texts = texts_of(values)
             known = pc.match_substring_regex(texts, rf"\A{_UUID}\z")
             return dict.fromkeys(paths, pc.utf8_lower(pc.if_else(known, texts, None)))
-        return None
-
-
-def _integers(values: pa.Array, size: int) -> pa.Array:
-    """Big-endian integers of ``size`` bytes; null if a value has another size."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    fit = pc.fill_null(pc.equal(pc.binary_length(values), size), False)
-    packed = values.filter(fit)
-    _, offsets, data = packed.buffers()
-    first = np.frombuffer(offsets, np.int32)[packed.offset] if len(packed) else 0
-    found = np.frombuffer(data, f">i{size}", len(packed), first) if len(packed) else np.zeros(0, np.int64)
-    fits = fit.to_numpy(zero_copy_only=False)
-    numbers = np.zeros(len(values), np.int64)
-    numbers[fits] = found
-    return pa.array(numbers, mask=~fits)
+        return dict.fromkeys(paths, booleans(values) if self.kind == Boolean.kind else values)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,9 @@ from validator.settings.encodings.float32 import shortest
 from validator.settings.errors import broken_rule_at
 from validator.settings.fields import SEGMENT, Frozen
 from validator.settings.formats.seam import Format, Part, Path, Unreadable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 RawType = Literal[
     "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "text", "bytes"
@@ -109,3 +112,27 @@ class RawReader:
     def items(self, value: object) -> object:
         """Return ``value`` itself: there are no lists."""
         return value
+
+    def read_columns(
+        self, values: pa.Array, paths: Sequence[Path], lists: Sequence[Path], headers: pa.Array | None = None
+    ) -> Mapping[Path, pa.Array] | None:
+        """As `ColumnReader.read_columns`."""
+        import pyarrow.compute as pc
+
+        from validator.model.arrays import texts_of
+        from validator.settings.encodings.fixed_columns import numbers
+
+        del headers
+        if lists:
+            return None
+        found: dict[Path, pa.Array] = {}
+        known = values.is_valid()
+        for name, offset, code in self.layout:
+            size = struct.calcsize(code)
+            known = pc.and_(known, pc.fill_null(pc.greater_equal(pc.binary_length(values), offset + size), False))
+            part = pc.binary_slice(values, offset, offset + size)
+            if name in self.texts:
+                part = texts_of(part)
+                known = pc.and_(known, part.is_valid())
+            found[name,] = part if code.endswith("s") else numbers(part, code)
+        return {path: pc.if_else(known, found[path], None) for path in paths}

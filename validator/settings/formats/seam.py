@@ -47,9 +47,10 @@ class ColumnReader(Protocol):
     def read_columns(
         self, values: pa.Array, paths: Sequence[Path], lists: Sequence[Path], headers: pa.Array | None = None
     ) -> Mapping[Path, pa.Array] | None:
-        """A column for each of ``paths`` and ``lists``, of integers, texts, timestamps, or lists of integers or texts.
-        A row is null in all columns unless `ValueReader.value` certainly finds the same; None if there is no such row.
-        ``values``: binary, null where a row is not to be read. ``headers``: likewise, if the reader has a header."""
+        """A column for each of ``paths`` and ``lists``: integers, texts, doubles, booleans, bytes, timestamps, or lists
+        of integers or texts. A row is null in all columns unless `ValueReader.value` certainly finds the same; None if
+        there is no such row. ``values``: binary, null where a row is not to be read. ``headers``: likewise, if the
+        reader has a header."""
 
 
 class Format(Frozen, ABC):

@@ -163,3 +163,11 @@ class WindowedTextReader:
     def items(self, value: object) -> object:
         """As the inner format."""
         return self.inner.items(value)
+
+    def read_columns(
+        self, values: pa.Array, paths: Sequence[Path], lists: Sequence[Path], headers: pa.Array | None = None
+    ) -> Mapping[Path, pa.Array] | None:
+        """As `ColumnReader.read_columns`."""
+        from validator.settings.encodings.windowed_columns import columns_of_texts
+
+        return columns_of_texts(self.inner, values, paths, lists, headers)
