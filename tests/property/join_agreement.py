@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from tests.property.history import Cell
-from tests.property.join_reference import LEFT, RIGHT, InnerJoin, Join, LeftJoin
+from tests.property.join_reference import LEFT, RIGHT, InnerJoin, Join, LeftJoin, SemiJoin
 from tests.property.join_worlds import correct_join_history, faulty_join_history
 from tests.property.spark_agreement import Row, Tally, held_agrees, observed
 from tests.property.spark_histories import Case, Instant, Opinion, Referee, coarser, odder, opinions, stretched
@@ -28,6 +28,13 @@ class LeftReferee(LeftJoin, Referee):
     """The left join's reference with the rules of `Referee`."""
 
 
+class SemiReferee(SemiJoin, Referee):
+    """The semi join's reference with the rules of `Referee`."""
+
+
+REFEREES: Final[dict[Join, type[Referee]]] = {"inner": InnerReferee, "left": LeftReferee, "semi": SemiReferee}
+
+
 @dataclass(frozen=True)
 class JoinCase(Case):
     """One history for the windowed join."""
@@ -37,7 +44,7 @@ class JoinCase(Case):
     @property
     def referee(self) -> type[Referee]:
         """The reference that judges it."""
-        return InnerReferee if self.join == "inner" else LeftReferee
+        return REFEREES[self.join]
 
     @cached_property
     def oracle(self) -> Oracle:

@@ -17,7 +17,7 @@ from tests.property.reference import Reference
 
 LEFT: Final = "clicks"
 RIGHT: Final = "updates"
-Join = Literal["inner", "left"]
+Join = Literal["inner", "left", "semi"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,12 @@ class JoinReference(Reference):
     def is_joinable(self, cell: Cell, id_: str) -> bool:
         """Whether a result may carry the id: the id needs no partner, or has one, even one that is late, set aside or
         unread."""
-        return not self.needs_partner(id_) or bool(self.partners(cell, id_))
+        return self.is_named(id_) and (not self.needs_partner(id_) or bool(self.partners(cell, id_)))
 
     def is_owed(self, cell: Cell, id_: str, *, waiting: bool) -> bool:
         """Whether the id needs no partner, or `is_reason` holds for one. ``waiting`` counts unconsumed partners too."""
+        if not self.is_named(id_):
+            return False
         if not self.needs_partner(id_):
             return True
         return any(self.is_reason(cell, partner, waiting=waiting) for partner in self.partners(cell, id_))
@@ -79,9 +81,13 @@ class JoinReference(Reference):
             return False
         return self.clock.is_provable(copy, None)
 
+    def is_named(self, id_: str) -> bool:
+        """Whether results name the events of this side."""
+        return self.join != "semi" or self.side(id_) == LEFT
+
     def needs_partner(self, id_: str) -> bool:
         """Whether an id without a partner in its cell appears in no result."""
-        return self.join == "inner" or self.side(id_) == RIGHT
+        return self.join != "left" or self.side(id_) == RIGHT
 
     def partners(self, cell: Cell, id_: str) -> list[str]:
         """The cell's ids from the other input that were read."""
@@ -148,4 +154,10 @@ class LeftJoin(JoinReference):
     join = "left"
 
 
-REFERENCES: Final[dict[Join, type[JoinReference]]] = {"inner": InnerJoin, "left": LeftJoin}
+class SemiJoin(JoinReference):
+    """A result needs an event of each side, and names the left one."""
+
+    join = "semi"
+
+
+REFERENCES: Final[dict[Join, type[JoinReference]]] = {"inner": InnerJoin, "left": LeftJoin, "semi": SemiJoin}

@@ -27,13 +27,17 @@ class JoinEngine(Engine):
         fresh = dict.fromkeys(id_ for id_ in self.pending.pop(cell) if id_ not in self.accepted[cell])
         self.pending[cell] = list(fresh)
         both = {id_.startswith(RIGHT) for id_ in (*fresh, *self.accepted[cell])}
-        matched = [id_ for id_ in fresh if len(both) == 2 or (self.join == "left" and not id_.startswith(RIGHT))]
+        matched = [id_ for id_ in fresh if self._is_answered(id_, has_partner=len(both) == 2)]
         if matched:
             self.accepted[cell] |= set(matched)
             waiting = [id_ for id_ in fresh if id_ not in matched]
             self.pending[cell] = matched
             super()._emit(now, cell)
             self.pending[cell] = waiting
+
+    def _is_answered(self, id_: str, *, has_partner: bool) -> bool:
+        is_left = not id_.startswith(RIGHT)
+        return (has_partner or (self.join == "left" and is_left)) and (self.join != "semi" or is_left)
 
 
 class JoinWorld(World):

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.property
 WORLDS = 250
 PLACES = (CLICKS, UPDATES, COUNTS, LATE, REJECTED)
 DROP = replace(TIMING, late_policy="drop")
-JOINS: tuple[Join, ...] = ("inner", "left")
+JOINS: tuple[Join, ...] = ("inner", "left", "semi")
 
 
 def update(id_: str, time_us: int) -> InputEvent:
@@ -80,6 +80,16 @@ def test_a_left_event_alone_is_owed_by_a_left_join_only() -> None:
 def test_a_right_event_alone_is_owed_by_neither() -> None:
     shown = story(update("1", 3)).step(30)
     assert counts(shown, "updates/1") == counts(shown, "updates/1", "left") == {}
+
+
+def test_a_semi_join_owes_left_events_with_a_partner_and_names_no_other() -> None:
+    shown = story(event("1", 3), event("2", 4), update("1", 5)).step(30)
+    assert confirmed(shown, "semi") == {("missing", "1"), ("missing", "2")}
+    assert counts(shown, "updates/1", "semi") == {}
+    shown.step(31, result(0, "1", "2"))
+    assert not confirmed(shown, "semi")
+    alone = story(event("1", 3)).step(30, result(0, "1")).step(31)
+    assert confirmed(alone, "semi") == {("misplaced", "1")}
 
 
 def test_the_same_number_on_both_sides_is_two_ids() -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 
 from tests.property.join_agreement import join_case
+from tests.property.join_reference import Join
 from tests.property.passthrough import passthrough_case
 from tests.property.running import running_case
 from tests.property.sessions import session_case
@@ -28,6 +29,7 @@ pytestmark = [pytest.mark.property, pytest.mark.timeout(600)]
 STEPS_MOST: Final = 10
 WORLDS: Final = 70
 SAVED: Final = 12
+JOINS: Final[tuple[Join, ...]] = ("inner", "left", "semi")
 SHOWN: Final = 10
 
 
@@ -48,7 +50,7 @@ def cases() -> list[Case]:
         if seed % 3 == 2:
             found.append(passthrough_case(seed, causal=seed % 2 == 0, steps_most=STEPS_MOST))
         if seed % 5 == 0:
-            found.append(join_case(seed, "inner" if seed % 2 else "left", causal=causal, steps_most=STEPS_MOST))
+            found.append(join_case(seed, JOINS[seed // 5 % 3], causal=causal, steps_most=STEPS_MOST))
     return found
 
 

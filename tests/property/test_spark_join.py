@@ -50,12 +50,12 @@ class Joins:
 @pytest.fixture(scope="module")
 def joins(tmp_path_factory: pytest.TempPathFactory) -> Joins:
     """Every step of every history, judged by both."""
-    kinds: tuple[Join, ...] = ("inner", "left")
+    kinds: tuple[Join, ...] = ("inner", "left", "semi")
     cases = [
         join_case(seed, join, causal=causal, steps_most=STEPS_MOST)
         for join in kinds
         for causal, number in ((True, CAUSAL), (False, FAULTY))
-        for seed in seeds(number)
+        for seed in seeds(number if join != "semi" else number // 3)
     ]
     cases += [
         interval_case(seed, join, causal=causal, steps_most=STEPS_MOST)

@@ -160,6 +160,10 @@ def by_window(*lists: Sequence[Fed]) -> list[Fed]:
 
 
 BOTH = by_window(events(), events(OTHER, 500))
+SEMI = (
+    "oracle.join=semi",
+    "outputs=[{topic: output, fields: {key: page, window_start: windowStart, ids: {path: clickIds, input: click}}}]",
+)
 IN_DOUBT = {
     "other ids": Case(events(), results(base=1000)),
     "other ids, some unreadable": Case(events(), [Fed(OUT, None), *results(base=1000), Fed(OUT, None)]),
@@ -193,6 +197,9 @@ IN_DOUBT = {
             ("windows of the right", by_window(events(), events(OTHER, 500, later=2)), {}),
         )
     },
+    "semi join, ids of the left": Case(of_join(BOTH, click=100), of_join(results()), SEMI, "join", in_time=True),
+    "semi join, windows of the right": Case(
+        of_join(by_window(events(), events(OTHER, 500, later=LAST))), of_join(results()), SEMI, "join", in_time=True),
     "other ids of one output": Case(events(), halves(1000), TWO_OUTPUTS, said=ONE_OUTPUT, in_time=True),
     "other windows of one output": Case(events(), halves(later=100), TWO_OUTPUTS, said=ONE_OUTPUT, in_time=True),
     "other windows of some events in one output": Case(
@@ -241,6 +248,8 @@ PROVEN = {
             of_join(BOTH), of_join(both_inputs([0])), (f"oracle.join={join}",), "join", confirmed={"missing": 32})
         for join in ("inner", "left")
     },
+    "one result of a semi join": Case(
+        of_join(BOTH), of_join(results(windows=(0,))), SEMI, "join", confirmed={"missing": 16}),
     "a left join whose right side has no partners": Case(
         of_join(by_window(events(), events(OTHER, 500, later=LAST))), of_join(results(windows=(0,))),
         ("oracle.join=left",), "join", confirmed={"missing": 16}, in_time=True),

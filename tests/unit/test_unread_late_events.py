@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from validator.model.arrays import Bools, Ints
 from validator.model.classes import Guarantee, Verdict
 from validator.model.snapshot import Snapshot
 from validator.oracles.ids import Flags, IdCounts, IdVerdicts, window_classes
-from validator.oracles.windowed_join import classes
+from validator.oracles.windowed_join import Join, classes
 
 IN, OUT = "click", "output"
 DROP = ("timing.late_policy=drop", "engine.consumer_group=g")
@@ -146,11 +146,11 @@ def judged(rng: Random, kind: str, *, reset: bool) -> tuple[IdVerdicts, Ints]:
         shown = window_classes(each, flags, collapse=kind == "collapse")
     else:
         is_right: Bools = each.id >= 2
-        shown = classes(each, flags, is_right, left_alone=kind == "left", drops_late=True)
+        shown = classes(each, flags, is_right, cast("Join", kind), drops_late=True)
     return shown, shown.outstanding - shown.dropped_late - shown.unconsumed
 
 
-@pytest.mark.parametrize("kind", ["windows", "collapse", "inner", "left"])
+@pytest.mark.parametrize("kind", ["windows", "collapse", "inner", "left", "semi"])
 def test_after_a_reset_of_the_group_exactly_the_losses_that_were_missing_stay_on_record(kind: str) -> None:
     """``missing``: the losses if the engine has read all events. After a reset they are missing or unconsumed on
     time."""

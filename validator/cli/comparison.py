@@ -237,6 +237,8 @@ def _add_event(config: Config, sample: FitSample, topic: str, event: Event, star
 def _add_result(config: Config, sample: FitSample, at: Named, result: Result) -> None:
     entry = next(entry for entry in config.outputs if entry.topic == at.topic)
     spaces = [f"{path.input}/" if path.input is not None else "" for path in entry.fields.ids or ()] or [""]
+    if entry.fields.id is not None and config.oracle.spaces(config.inputs):
+        spaces = [f"{one.topic}/" for one in config.oracle.named_inputs(config.inputs)]
     start = ABSENT
     if result.window_start_us is not None:
         start = int(config.oracle.starts_of_results(np.array([result.window_start_us], dtype=np.int64))[0])

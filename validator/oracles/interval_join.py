@@ -41,6 +41,8 @@ class IntervalJoin(TwoSides):
 
     kind: Literal["interval_join"]
     """Two inputs, by the distance of their times."""
+    join: Literal["inner", "left"]
+    """`inner`: a result needs an event of both sides; `left`: a left event without a partner has a result, too."""
     before: Duration = 0
     """How much earlier than its left event a right event may be."""
     after: Duration = 0

@@ -352,6 +352,10 @@ class Oracle(Frozen):
         del inputs
         return {}
 
+    def named_inputs(self, inputs: Sequence[Input]) -> Sequence[Input]:
+        """The inputs whose events results name."""
+        return inputs
+
     def check(self, declared: Declared) -> None:
         """Raise PydanticCustomError for settings that this oracle cannot judge."""
         self.check_times(declared.outputs)

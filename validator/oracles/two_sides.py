@@ -15,7 +15,7 @@ from validator.settings.errors import broken_rule_at
 if TYPE_CHECKING:
     from validator.model.arrays import Bools
     from validator.oracles.ids import IdCounts
-    from validator.settings.topics import Input
+    from validator.settings.topics import Input, Output
 
 SELF_JOIN: Final = Combination(
     ("oracle.right",), "the topic of `left`", "a join of an input with itself is not supported yet"
@@ -29,12 +29,15 @@ COLLAPSE_IN_JOIN: Final = Combination(
     "collapse is not supported for a join, which counts an id once per cell anyway",
 )
 
+Join = Literal["inner", "left", "semi"]
+
 
 class TwoSides(Oracle):
-    """Two inputs that are joined per key. A result has the ids of both."""
+    """Two inputs that are joined per key. A result has the ids of both, or of a semi join those of the left one."""
 
-    join: Literal["inner", "left"]
-    """`inner`: a result needs an event of both sides; `left`: a left event without a partner has a result, too."""
+    join: Join
+    """`inner`: a result needs an event of both sides; `left`: a left event without a partner has a result, too; `semi`:
+    as `inner`, but results name the left events only."""
     left: str
     """The left input topic. If either topic can be on the left, name the larger one here."""
     right: str
@@ -57,6 +60,10 @@ class TwoSides(Oracle):
     def spaces(self, inputs: Sequence[Input]) -> dict[str, IdSpace]:
         """Each input has an id space of its own. The left one keeps its integers."""
         return {entry.topic: IdSpace(entry.topic, keeps_integers=entry.topic == self.left) for entry in inputs}
+
+    def named_inputs(self, inputs: Sequence[Input]) -> Sequence[Input]:
+        """Results of a semi join name the left events only."""
+        return [entry for entry in inputs if entry.topic == self.left] if self.join == "semi" else inputs
 
     def are_right(self, id_counts: IdCounts, texts: Sequence[str]) -> Bools:
         """Return which ids are those of the right input."""
@@ -89,20 +96,28 @@ class TwoSides(Oracle):
         self.check_bounds(declared)
         self.check_condition(declared)
         self.check_words(declared)
+        named = [self.left] if self.join == "semi" else list(sides.values())
         for i, output in enumerate(declared.outputs):
-            place = f"outputs[{i}].fields.ids"
-            if output.evidence != "ids":
-                problem = f"a join's results cannot have evidence {output.evidence}"
-                raise broken_rule_at(f"outputs[{i}].evidence", problem, "use ids")
-            paths = output.fields.ids or ()
-            for path in paths:
-                if path.input not in sides.values():
-                    problem = f"the input of the ids at {path.path} must be one of {both}"
-                    raise broken_rule_at(place, problem, f"write {{path: {path.path}, input: TOPIC}}")
-            for topic in sides.values():
-                if topic not in [path.input for path in paths]:
-                    raise broken_rule_at(place, f"the ids of {topic} are missing", f"add {{path: ..., input: {topic}}}")
+            self._check_evidence(f"outputs[{i}]", output, named)
         for place, late in declared.set_aside:
             if late.input not in sides.values():
                 problem = f"it must name the input of these events (one of {both})"
                 raise broken_rule_at(f"{place}.input", problem, "set it, and use a separate topic for each input")
+
+    def _check_evidence(self, place: str, output: Output, named: Sequence[str]) -> None:
+        """Refuse results that do not name the events of the inputs ``named``, or that name others."""
+        if output.evidence == "id" and self.join == "semi":
+            return
+        if output.evidence != "ids":
+            problem = f"a join's results cannot have evidence {output.evidence}"
+            raise broken_rule_at(f"{place}.evidence", problem, "use ids")
+        paths = output.fields.ids or ()
+        allowed = named[0] if len(named) == 1 else f"one of {' and '.join(named)}"
+        for path in paths:
+            if path.input not in named:
+                problem = f"the input of the ids at {path.path} must be {allowed}"
+                raise broken_rule_at(f"{place}.fields.ids", problem, f"write {{path: {path.path}, input: TOPIC}}")
+        for topic in named:
+            if topic not in [path.input for path in paths]:
+                problem, fix = f"the ids of {topic} are missing", f"add {{path: ..., input: {topic}}}"
+                raise broken_rule_at(f"{place}.fields.ids", problem, fix)

@@ -1,4 +1,5 @@
-"""The windowed join: two inputs joined per key within tumbling windows; a result carries the ids of both.
+"""The windowed join: two inputs joined per key within tumbling windows; a result carries the ids of both, or of a semi
+join those of the left one.
 
 The module decides what a cell owes, which ids it allows and how its observations are allocated. The rule and
 its names are in docs/oracles/windowed_join.md, "The rule".
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from validator.oracles.two_sides import TwoSides
+from validator.oracles.two_sides import Join, TwoSides
 from validator.oracles.windows import CLOSED_RIGHT_IN_ZONE, Windows
 from validator.settings.built import Combination
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class WindowedJoin(TwoSides, Windows):
-    """Two inputs joined per key within adjacent windows of one size. A result has the ids of both."""
+    """Two inputs joined per key within adjacent windows of one size. A result has the ids of both, or of a semi join
+    those of the left one."""
 
     kind: Literal["windowed_join"]
     """Two inputs in windows."""
@@ -33,11 +35,10 @@ class WindowedJoin(TwoSides, Windows):
     ) -> IdVerdicts:
         """Return the classes by the rule (see the module's docstring). An input's repeated ids count once per cell."""
         del collapse
-        is_right = self.are_right(id_counts, texts)
-        return classes(id_counts, flags, is_right, left_alone=self.join == "left", drops_late=drops_late)
+        return classes(id_counts, flags, self.are_right(id_counts, texts), self.join, drops_late=drops_late)
 
 
-def classes(id_counts: IdCounts, flags: Flags, is_right: Bools, *, left_alone: bool, drops_late: bool) -> IdVerdicts:
+def classes(id_counts: IdCounts, flags: Flags, is_right: Bools, join: Join, *, drops_late: bool) -> IdVerdicts:
     """Return the classes per (cell, id), by the rule of `allocated`. ``is_right``: whether the id is of the right
     input."""
     import numpy as np
@@ -55,7 +56,7 @@ def classes(id_counts: IdCounts, flags: Flags, is_right: Bools, *, left_alone: b
 
     set_aside = id_counts.late + id_counts.rejected
     shares = allocated(
-        left_alone=left_alone,
+        join=join,
         cell=id_counts.cell,
         is_right=is_right,
         copies=id_counts.expected,
@@ -123,7 +124,7 @@ class JoinAllocation:
 
 def allocated(
     *,
-    left_alone: bool,
+    join: Join,
     cell: Ints,
     is_right: Bools,
     copies: Ints,
@@ -144,16 +145,18 @@ def allocated(
 
     given = copies > 0
     partner = _holds_on_other_side(given, cell, is_right)
-    alone = ~is_right if left_alone else np.zeros_like(is_right)
+    alone = ~is_right if join == "left" else np.zeros_like(is_right)
+    # Of a semi join no result names a right event, which owes nothing itself.
+    given_named = given & ~is_right if join == "semi" else given
 
     def owed(reasons: Ints) -> Bools:
         # SEMANTICS 2.12: an engine may rightly drop or set aside an event, and then answers none of its partners. A
         # result that carries the event shows that the engine used it.
         is_reason = (results > 0) | (reasons > set_aside)
-        return given & (alone | _holds_on_other_side(given & is_reason, cell, is_right))
+        return given_named & (alone | _holds_on_other_side(given & is_reason, cell, is_right))
 
     # An id counts once per cell, and each further copy may be set aside once.
-    used = np.where(given & (alone | partner), np.minimum(results, 1), 0)
+    used = np.where(given_named & (alone | partner), np.minimum(results, 1), 0)
     aside = np.minimum(set_aside, copies - used)
     return JoinAllocation(
         used=used,

@@ -68,9 +68,9 @@ class Rules:
     """The configuration of judging. Times are in microseconds.
 
     ``collapse``: repeated ids of an input count once. ``drops_late``: late policy `drop`. ``lateness_scope``: None if
-    it is not declared. ``reports_unconsumed``: the engine's consumer group is configured. ``several_inputs``: more than
-    one input topic is configured. ``sampled_of``: one in this many cells whose fingerprints agree is compared id by id;
-    a power of two.
+    it is not declared. ``reports_unconsumed``: the engine's consumer group is configured. ``several_inputs``: results
+    name events of more than one input topic. ``sampled_of``: one in this many cells whose fingerprints agree is
+    compared id by id; a power of two.
     """
 
     oracle: Oracle

@@ -85,7 +85,8 @@ def result_reader(
 ) -> Reader:
     """A reader of results. Each result names its cell and the ids that it used, or with evidence ``id`` its one id.
 
-    ``spaces``: input topic -> its id space, if each input has one. Each list of ids then belongs to one input.
+    ``spaces``: input topic -> its id space, if each input whose events results name has one. Each list of ids, or the
+    one id, then belongs to one input.
     ``schemas``: as in `event_reader`.
     """
     decoder = RecordDecoder(
@@ -100,6 +101,8 @@ def result_reader(
         id_fields=oracle.reads.id_fields,
     )
     of_lists = [spaces[path.input] for path in topic.fields.ids or () if path.input is not None]
+    if topic.fields.id is not None:
+        of_lists = list(spaces.values())
     return Reader(ResultBatches(decoder, of_lists), oracle, 0)
 
 

@@ -668,7 +668,7 @@ def _rules_of(config: Config) -> Rules:
         drops_late=config.timing.late_policy == "drop",
         lateness_scope=config.timing.lateness_scope,
         reports_unconsumed=config.engine.consumer_group is not None,
-        several_inputs=len(config.inputs) > 1,
+        several_inputs=len(config.oracle.named_inputs(config.inputs)) > 1,
     )
 
 

@@ -99,6 +99,7 @@ def _reader(source: Source, config: Config, id_type: str, schemas: Schemas) -> R
     entry = source.configured
     missing_key = missing_key_of(entry, config.inputs)
     if isinstance(entry, Output):
+        spaces = {one.topic: spaces[one.topic] for one in oracle.named_inputs(config.inputs) if spaces}
         return result_reader(
             entry, oracle, id_type, spaces, limits=config.limits, missing_key=missing_key, schemas=schemas
         )
