@@ -385,6 +385,33 @@ def mirror_maker() -> Shape:
     return copied(("orders", "west.orders"), given, given)
 
 
+@shape
+def nexmark_q8() -> Shape:
+    """A third of the persons open auctions in the window of their registration, a third later, and a third never."""
+
+    def said(at: int) -> str:
+        return text(at, "%Y-%m-%d %H:%M:%S.") + f"{at % 1_000:03}"
+
+    registered = [(1_000 + n, at, f"Kate {n % 7}") for n, _, at in rows(90, 700)]
+    opened = [(person, at + later) for person, at, _ in registered for later in ((200, 250), (12_000,), ())[person % 3]]
+    opened.sort(key=lambda it: it[1])
+    of = {(person, at - at % 10_000) for person, at in opened}
+    persons = [
+        one({"id": n, "name": name, "state": "OR", "dateTime": said(at)}, None, at) for n, at, name in registered
+    ]
+    auctions = [
+        one({"id": 1_000 + n, "itemName": f"item-{n}", "seller": person, "dateTime": said(at)}, None, at)
+        for n, (person, at) in enumerate(opened)
+    ]
+    results = [
+        one({"id": n, "name": name, "stime": text(at - at % 10_000, "%Y-%m-%d %H:%M:%S")})
+        for n, at, name in registered
+        if (n, at - at % 10_000) in of
+    ]
+    found = copied(("person", "q8"), persons, results)
+    return replace(found, inputs={**found.inputs, "auction": log(auctions)})
+
+
 GALLERY: Final = tuple(SHAPES)
 """The names above: each is the name of a configuration."""
 

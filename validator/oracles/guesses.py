@@ -252,11 +252,11 @@ def on_wall_clock(claims: Sequence[Claim]) -> Iterator[Guess]:
         yield Guess(oracle, f"{guess.label} on the clock of {zone}", (doubt,), uses_end=False)
 
 
-def joined(windows: Guess, left: str, right: str, *, left_alone: bool) -> Guess:
-    """Two inputs, joined in these windows. ``left_alone``: a left event without a partner has a result."""
-    join = {"kind": "windowed_join", "join": "left" if left_alone else "inner", "left": left, "right": right}
-    oracle = {**join, **{name: value for name, value in windows.oracle.items() if name not in ("kind", "slide")}}
-    return replace(windows, oracle=oracle, label=f"a join in {windows.label}", may_collapse=False)
+def joined(windows: Guess, left: str, right: str, *, join: str) -> Guess:
+    """Two inputs, joined in these windows. ``join``: the parameter of this name."""
+    sides = {"kind": "windowed_join", "join": join, "left": left, "right": right}
+    oracle = {**sides, **{name: value for name, value in windows.oracle.items() if name not in ("kind", "slide")}}
+    return replace(windows, oracle=oracle, label=f"{join} join in {windows.label}", may_collapse=False)
 
 
 def copying(where: Mapping[str, Any] | None = None, *, is_changed: bool = True) -> Guess:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,9 +12,11 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from validator.cli.proposal.columns import Columns
+from validator.cli.proposal.conditions import common_part, conditions_of_sides
 from validator.cli.proposal.matches import (
     FEW,
     KeyField,
+    Link,
     Named,
     chosen_key,
     key_fields,
@@ -22,6 +25,7 @@ from validator.cli.proposal.matches import (
     named_alone,
     named_by_content,
     named_in_lists,
+    named_of_one_input,
     words_of_text,
 )
 from validator.cli.proposal.times import Time
@@ -39,9 +43,10 @@ from validator.oracles.guesses import (
     running,
     size_named,
     spread,
+    step_of,
 )
 from validator.settings.aggregates import Aggregate
-from validator.settings.durations import format_duration
+from validator.settings.durations import format_duration, parse_duration
 from validator.settings.formats.guesses import ENOUGH
 
 Document = dict[str, Any]
@@ -54,6 +59,11 @@ _WORDS_MOST: Final = 4
 _VALUES_MOST: Final = 20
 """Values that a condition lists."""
 _DISORDER_MOST: Final = DAY
+_UNJOINED: Final = (
+    "Events with a partner in their window are in no result: the pipeline may join some events only. Write their "
+    "condition as oracle.where."
+)
+_CONDITIONS: Final = "The condition is what the results of the sample show: compare it with the pipeline."
 _COUNT_NAMES: Final = ("count", "cnt", "num", "total", "n", "events", "clicks")
 
 
@@ -71,6 +81,8 @@ class Candidate:
     comments: Mapping[str, str] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
     linked: Mapping[str, frozenset[int]] | None = None
+    refuted: str | None = None
+    """Why it would accuse the pipeline, as a sentence, although its proof holds."""
 
     @property
     def is_by_ids(self) -> bool:
@@ -98,6 +110,9 @@ def candidates(inputs: Sequence[Columns], outputs: Sequence[Columns]) -> Iterato
         yield list(_of_ids(topics, named))
     for named in named_alone(inputs, output):
         yield list(_of_one_id(topics, named))
+    if len(inputs) == 2:
+        for left, named in named_of_one_input(inputs, output):
+            yield list(_of_semi_join(topics, named, left))
     for named in named_by_content(inputs, output):
         yield list(_of_one_id(topics, named))
     yield from _of_counts(topics)
@@ -150,12 +165,17 @@ def _of_ids(topics: _Topics, named: Named) -> Iterator[Candidate]:
     times = {time.path for time in output.times}
     found = key_fields(inputs, output, some.links, named.ids, (*named.paths, *times))
     keys = chosen_key([key for key, _ in found], inputs)
+    linked: dict[str, frozenset[int]] | None = _linked(topics, some)
     if not keys:
-        return
-    linked = _linked(topics, some)
+        narrowed = next(_narrowed(topics, named), None)
+        if narrowed is None:
+            return
+        # All events of an id decide where it is expected.
+        (some, key), linked = narrowed, None
+        keys = (key,)
     ids = [{"path": path, "input": inputs[owner].topic} for path, owner in zip(named.paths, named.owners, strict=False)]
     fields: dict[str, Any] = {"ids": ids or _one_or_many(named.paths)}
-    comments = {"ids": _id_comment(named), "key": _key_comment(keys)}
+    comments = {"ids": _id_comment(some), "key": _key_comment(keys)}
     claim = "{right} of {of} events that the newest results name are in results for their windows and keys"
     has_windows = False
     for at, start, end in _window_times(topics, some):
@@ -165,18 +185,52 @@ def _of_ids(topics: _Topics, named: Named) -> Iterator[Candidate]:
             guesses = list(on_wall_clock(claims))
         for windows in guesses:
             guess = _join(topics, named, windows) if named.owners else windows
-            where = {"window_start": start.setting}
+            window = {"window_start": start.setting}
             if end is not None and guess.uses_end:
-                where["window_end"] = end.setting
-            document = topics.document(keys, at, named.ids, {**fields, **where}, "ids", guess.oracle)
-            _settle_repeats(topics, named, guess, document)
+                window["window_end"] = end.setting
+            document = topics.document(keys, at, named.ids, {**fields, **window}, "ids", guess.oracle)
+            refuted, where = None, None
+            if guess.oracle.get("join") == "inner" and "time_zone" not in guess.oracle:
+                where = conditions_of_sides(inputs, named, keys, at, start, parse_duration(guess.oracle["size"]))
+                refuted = _UNJOINED if where is None else None
+            if where:
+                document["oracle"]["where"] = where
+            if linked is None:
+                _settle_shared(topics, some, document)
+            else:
+                _settle_repeats(topics, some, guess, document)
             _settle_disorder(topics, at, linked, document)
             has_windows = True
             rest = [] if named.owners else _not_named(topics, named)
             doubts = (*guess.doubts, *_doubts(topics, keys, at, start), *_settle_rest(topics, keys, rest, document))
-            yield Candidate(document, guess.label, claim, comments, doubts, linked)
+            doubts += (_CONDITIONS,) if where else ()
+            yield Candidate(document, guess.label, claim, comments, doubts, linked, refuted)
     if not has_windows:
         yield from _running(topics, named, keys, fields, "ids", comments, linked)
+
+
+def _narrowed(topics: _Topics, named: Named) -> Iterator[tuple[Named, KeyField]]:
+    """Yield the links of results with events of their key and window, if events share their ids: those of users, for
+    example. The windows are as long as the distance of their starts."""
+    inputs, output = topics.inputs, topics.output
+    times = [time.path for time in output.times]
+    ids = [inputs[source].texts[path] for source, path in enumerate(named.ids)]
+    every = {(link.result, ids[link.source][link.event]) for link in named.links}
+    for key in key_fields_by_values(inputs, output, (*named.paths, *times)):
+        columns = [inputs[source].texts[path] for source, path in enumerate(key.events)]
+        of_result = output.texts[key.result]
+        same = [it for it in named.links if columns[it.source][it.event] == of_result[it.result]]
+        for at, start in product(_event_times(topics), output.times):
+            step = step_of([it for it in start.instants if it is not None])
+            kept = [link for link in same if _is_within(at[link.source].instants[link.event], start, link, step)]
+            found = {(link.result, ids[link.source][link.event]) for link in kept}
+            if len(found) >= ENOUGH * len(every):
+                yield replace(named, links=tuple(kept)), key
+
+
+def _is_within(at: int | None, start: Time, link: Link, step: int) -> bool:
+    begins = start.instants[link.result]
+    return at is not None and begins is not None and 0 <= at - begins < step
 
 
 def _running(
@@ -186,7 +240,7 @@ def _running(
     fields: Mapping[str, Any],
     evidence: str,
     comments: Mapping[str, str],
-    linked: Mapping[str, frozenset[int]],
+    linked: Mapping[str, frozenset[int]] | None,
 ) -> Iterator[Candidate]:
     """A running aggregate: results without a time."""
     at = tuple(one.times[0] for one in topics.inputs if one.times)
@@ -212,7 +266,9 @@ def _of_one_id(topics: _Topics, named: Named) -> Iterator[Candidate]:
         return
     unlike = list(_nearly_equal(topics, named))
     in_time = list(_equal_times(topics, named))
-    if not in_time and not any(key.values > 1 for key in fields):
+    names = [text for text in output.texts[named.paths[0]] if text is not None]
+    if not in_time and (len(set(names)) < ENOUGH * len(names) or not any(key.values > 1 for key in fields)):
+        # A minimum so far is that of an event, too, and stays the same.
         return
     content = tuple(KeyField(path, (path,) * len(inputs), len(links)) for path in named.content)
     keys = content or (_key_of_copies(topics, fields, named),)
@@ -245,15 +301,67 @@ def _of_one_id(topics: _Topics, named: Named) -> Iterator[Candidate]:
         yield from _running(topics, named, keys, {"id": named.paths[0]}, "id", comments, linked)
 
 
+def _of_semi_join(topics: _Topics, named: Named, left: int) -> Iterator[Candidate]:
+    """Results that name one event of the input ``left``, in windows in which this event has a partner."""
+    one, other = topics.inputs[left], topics.inputs[1 - left]
+    claim = "{right} of {of} events that the newest results name are in results for their windows and keys"
+    doubt = (
+        f"Results name events of {one.topic} only. That these need an event of {other.topic} in the same window is a "
+        "guess."
+    )
+    for at, start, _ in _window_times(topics, named):
+        claims = _claims(at, start, None, named)
+        for windows in of_claims(claims) if claims else ():
+            if windows.oracle["kind"] != "tumbling_window":
+                continue
+            key = _key_of_partners(topics, named, left, start, at[1 - left], parse_duration(windows.oracle["size"]))
+            if key is None:
+                continue
+            guess = joined(windows, one.topic, other.topic, join="semi")
+            stated = {"id": named.paths[0], "window_start": start.setting}
+            document = topics.document([key], at, named.ids, stated, "id", guess.oracle)
+            _settle_disorder(topics, at, None, document)
+            comments = {"id": _id_comment(named), "key": _key_comment([key])}
+            doubts = (*guess.doubts, *_doubts(topics, [key], at, start), doubt)
+            yield Candidate(document, guess.label, claim, comments, doubts, _linked(topics, named))
+
+
+def _key_of_partners(topics: _Topics, named: Named, left: int, start: Time, at: Time, size: int) -> KeyField | None:
+    """The field of results and of events of ``left`` that a field of the other input equals in the window of each
+    result. ``at``: the time of the other input."""
+    output, other = topics.output, topics.inputs[1 - left]
+    times = [time.path for time in output.times]
+    links = [link._replace(source=0) for link in named.links]
+    instants = {link.result: start.instants[link.result] for link in links}
+    first = next(instant for instant in instants.values() if instant is not None)
+    best: tuple[float, KeyField] | None = None
+    for path, texts in other.texts.items():
+        cells = {
+            (instant - (instant - first) % size, text)
+            for instant, text in zip(at.instants, texts, strict=True)
+            if instant is not None
+        }
+        for key, _ in key_fields([topics.inputs[left]], output, links, [""], times):
+            share = sum((instant, output.texts[key.result][row]) in cells for row, instant in instants.items())
+            if share >= ENOUGH * len(instants) and (best is None or share > best[0]):
+                paths = (key.events[0], path) if left == 0 else (path, key.events[0])
+                best = share, KeyField(key.result, paths, key.values)
+    return None if best is None else best[1]
+
+
 def _of_counts(topics: _Topics) -> Iterator[list[Candidate]]:
     """Results that state how many events they used."""
     inputs, output = topics.inputs, topics.output
     times = {time.path for time in output.times}
-    counts = sorted((path for path in output.texts if _may_be_count(output, path, times)), key=_count_rank)
+    events = sum(len(one.records) for one in inputs)
+    found_counts = [path for path in output.texts if _may_be_count(output, path, times)]
+    counts = sorted(found_counts, key=lambda path: (_is_above(output, path, events), *_count_rank(path)))
     for count in counts[:_COUNTS_MOST]:
         found = key_fields_by_values(inputs, output, (*times, count))
         whole = chosen_key(found, inputs)
         choices = [whole, *((key,) for key in whole if len(whole) > 1)] if whole else []
+        # Beside an extreme value, which is that of an event, the key may be the same in all results.
+        choices += [(key,) for key in found if key.values == 1 and key not in whole][:1]
         group: list[Candidate] = []
         for keys in choices:
             for at, start, end in _window_times(topics, None):
@@ -434,7 +542,7 @@ def _join(topics: _Topics, named: Named, windows: Guess) -> Guess:
     }
     if alone[right] and not alone[left]:
         left, right = right, left
-    return joined(windows, left, right, left_alone=alone[left])
+    return joined(windows, left, right, join="left" if alone[left] else "inner")
 
 
 def _settle_repeats(topics: _Topics, named: Named, guess: Guess, document: Document) -> None:
@@ -450,6 +558,18 @@ def _settle_repeats(topics: _Topics, named: Named, guess: Guess, document: Docum
         times_named[link.source, text][link.result] = 1
     repeated = [id_ for id_, rows in copies.items() if len(rows) > 1]
     once = sum(len(times_named[id_]) < len(copies[id_]) for id_ in repeated)
+    if len(repeated) >= FEW and once >= ENOUGH * len(repeated):
+        for one in document["inputs"]:
+            one["duplicates"] = "collapse"
+
+
+def _settle_shared(topics: _Topics, named: Named, document: Document) -> None:
+    """Write `collapse` if a window names the id of several of its events once."""
+    texts = [topics.inputs[source].texts[path] for source, path in enumerate(named.ids)]
+    sent = Counter((link.result, texts[link.source][link.event]) for link in named.links)
+    items = {row: Counter(topics.output.lists[named.paths[0]][row] or ()) for row, _ in sent}
+    repeated = [(row, text, times) for (row, text), times in sent.items() if times > 1]
+    once = sum(items[row][text or ""] < times for row, text, times in repeated)
     if len(repeated) >= FEW and once >= ENOUGH * len(repeated):
         for one in document["inputs"]:
             one["duplicates"] = "collapse"
@@ -553,6 +673,8 @@ def _condition(topics: _Topics, named: Named, rest: Sequence[tuple[int, int]]) -
             return {"path": path, "one_of": sorted(text for text in these if text is not None)}
         if (bounds := _bounds(one, path, passed, others)) is not None:
             return {"path": path, **bounds}
+        if (part := common_part([text or "" for text in these], [text or "" for text in those])) is not None:
+            return {"path": path, "matches": re.escape(part)}
     return None
 
 
@@ -604,6 +726,12 @@ def _may_be_count(output: Columns, path: str, times: set[str]) -> bool:
     column = [value for value in output.scalars[path] if value is not None]
     is_whole = all(type(value) is int or (isinstance(value, str) and value.isdigit()) for value in column)
     return path not in times and not path.startswith("$header.") and is_whole and output.share(path) >= ENOUGH
+
+
+def _is_above(output: Columns, path: str, events: int) -> bool:
+    """Whether most numbers of a field are larger than the number of sampled ``events``: a sum, for example."""
+    numbers = [int(str(value)) for value in output.scalars[path] if value is not None]
+    return 2 * sum(number > events for number in numbers) > len(numbers)
 
 
 def _count_rank(path: str) -> tuple[bool, str]:

@@ -16,6 +16,12 @@ FEW: Final = 3
 """Fewer matches than this show nothing."""
 _LINKS: Final = 4_000
 """Links that are compared field by field."""
+_FIELDS_MOST: Final = 3
+"""Fields of an input that are tried as the id."""
+_EVENTS_OF_ID: Final = 10
+"""Number of events that may share an id."""
+_SHARED_MOST: Final = 5_000
+"""Ids in lists that are compared with those that events share."""
 _HITS: Final = 0.3
 """Share of the ids of results, or of the events if these are fewer, that must be those of the other side."""
 
@@ -67,24 +73,43 @@ def named_in_lists(inputs: Sequence[Columns], output: Columns) -> Iterator[Named
         links = [link for path, of in found if path in lists for one in of if one is not None for link in one[1]]
         ids = [one[0] for one in dict(found)[lists[0]] if one is not None]
         yield Named("ids", lists, (), tuple(ids), tuple(links))
+    if len(inputs) == 1:
+        yield from _named_by_shared_ids(inputs[0], output)
+
+
+def _named_by_shared_ids(one: Columns, output: Columns) -> Iterator[Named]:
+    """Yield how a list may name events whose ids are those of several of them, of users for example."""
+    for path, items in output.lists.items():
+        rows = [(text, row) for row, of in enumerate(items) for text in of or ()][:_SHARED_MOST]
+        for id_, links in _fitting(one, 0, rows, least=1 / _EVENTS_OF_ID)[:_FIELDS_MOST]:
+            yield Named("ids", (path,), (), (id_,), links)
 
 
 def _best(one: Columns, number: int, rows: Sequence[tuple[str, int]]) -> tuple[str, tuple[Link, ...]] | None:
     """The field of an input that has the most of the ids, and its links."""
-    best: tuple[tuple[float, ...], str, tuple[Link, ...]] | None = None
-    for path, at in _identifying(one).items():
+    return next(iter(_fitting(one, number, rows)), None)
+
+
+def _fitting(
+    one: Columns, number: int, rows: Sequence[tuple[str, int]], least: float = 0.5
+) -> list[tuple[str, tuple[Link, ...]]]:
+    """The fields of an input that have many of the ids, the best first, and their links. ``least``: as in
+    `_identifying`."""
+    found: list[tuple[tuple[float, ...], str, tuple[Link, ...]]] = []
+    for path, at in _identifying(one, least).items():
         links = tuple(Link(number, event, row) for text, row in rows for event in at.get(text, ()))
-        share = min(1.0, len(links) / max(1, min(len(rows), len(one.records))))
+        # Numbers of one field may be among those of another one: of users among those of orders.
+        hits = sum(text in at for text, _ in rows)
+        share = min(1.0, hits / max(1, min(len(rows), len(one.records))))
         if len(links) < min(FEW, len(rows)) or share < _HITS:
             continue
         rank = (round(share, 1), looks_like_id(path), len(at), -len(path))
-        if best is None or rank > best[0]:
-            best = rank, path, links
-    return None if best is None else best[1:]
+        found.append((rank, path, links))
+    return [(path, links) for _, path, links in sorted(found, key=lambda it: it[0], reverse=True)]
 
 
-def _identifying(one: Columns) -> dict[str, dict[str, list[int]]]:
-    """The fields of which most values differ: path -> value -> its rows."""
+def _identifying(one: Columns, least: float = 0.5) -> dict[str, dict[str, list[int]]]:
+    """The fields of which many values differ, at least this share: path -> value -> its rows."""
     found = {}
     for path, column in one.texts.items():
         at: dict[str, list[int]] = defaultdict(list)
@@ -93,7 +118,7 @@ def _identifying(one: Columns) -> dict[str, dict[str, list[int]]]:
                 at[text].append(row)
         present = sum(map(len, at.values()))
         is_number = not any(isinstance(value, (bool, float)) for value in one.scalars[path])
-        if is_number and present >= ENOUGH * len(column) and 2 * len(at) >= present:
+        if is_number and present >= ENOUGH * len(column) and len(at) >= least * present:
             found[path] = at
     return found
 
@@ -167,6 +192,18 @@ def named_alone(inputs: Sequence[Columns], output: Columns) -> Iterator[Named]:
             rank = looks_like_id(path), len(at), len({link.result for link in links}), -len(path)
             found.append((rank, Named("id", (path,), (), tuple(id_ for id_, _ in chosen), links)))
     yield from (named for _, named in sorted(found, key=lambda it: it[0], reverse=True)[:3])
+
+
+def named_of_one_input(inputs: Sequence[Columns], output: Columns) -> Iterator[tuple[int, Named]]:
+    """Yield how a field of a result may name its one event of one input, with the number of this input."""
+    for path, at in _identifying(output).items():
+        rows = [(text, row) for text, of in at.items() for row in of]
+        ids = [max(_identifying(one), key=lambda it: (looks_like_id(it), -len(it)), default=None) for one in inputs]
+        for number, one in enumerate(inputs):
+            found = _best(one, number, rows)
+            named = [found[0] if found and other == number else id_ for other, id_ in enumerate(ids)]
+            if found is not None and None not in named:
+                yield number, Named("id", (path,), (), tuple(filter(None, named)), found[1])
 
 
 def named_by_content(inputs: Sequence[Columns], output: Columns) -> Iterator[Named]:

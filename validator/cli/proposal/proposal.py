@@ -98,7 +98,7 @@ def _proposal(
         why = "Nothing is proven: the sample shows no connection between events and results. The file is a guess."
         return Proposal(document, False, why, doubts, (), {})
     candidate, proof = best
-    is_proven = _is_proven(proof)
+    is_proven = _is_proven(proof) and candidate.refuted is None
     if is_proven and "values" in candidate.document["oracle"]:
         candidate, proof = _with_further(candidate, proof, of_inputs, of_outputs, prover, settings)
     others, doubts_of_others = set_aside(of_inputs, aside, candidate.document, prover.schemas)
@@ -109,6 +109,7 @@ def _proposal(
     text = f"{text[:1].upper()}{text[1:]}." if is_proven else f"Not proven: {text}."
     if not proof.of and not all(one.sample.is_whole for one in of_inputs):
         doubts += (too_short,)
+    doubts += () if candidate.refuted is None else (candidate.refuted,)
     doubts += (*doubts_of_others, *candidate.doubts, *_ties(best, tried), *_imperfect(proof, unread))
     return Proposal(
         {**settings, **_ordered(candidate.document)},

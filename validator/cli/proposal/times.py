@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any, Final
 
 from validator.codecs.time_patterns import instant_of_pattern
@@ -25,6 +26,8 @@ PATTERNS: Final = (
 _YEAR_1990, _YEAR_2100 = 631_152_000, 4_102_444_800
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _NAMED: Final = re.compile(r"(?i)time|timestamp|date|(^|_)(ts|at|start|end)$|(Start|End|At)$")
+_UNNAMED: Final = re.compile(r"(column|field)\d+")
+"""Columns of lines that do not name their fields."""
 _NUMBER: Final = re.compile(r"-?\d+(\.\d+)?")
 _DAY_SECONDS: Final = 86_400
 _FIRST: Final = 3
@@ -69,6 +72,22 @@ def times_of(scalars: Mapping[str, Sequence[object]], timestamps_us: Sequence[in
                 yield Time(path, form, instants)
     if any(instant > 0 for instant in timestamps_us):
         yield Time("$timestamp", {}, list(timestamps_us))
+    for path, column in scalars.items():
+        yield from _unnamed(path, column)
+
+
+def _unnamed(path: str, column: Sequence[object]) -> Iterator[Time]:
+    """Yield the times that a column without a name may have if its numbers grow, although they are near 1970."""
+    given = [str(value) for value in column if value is not None]
+    if not _UNNAMED.fullmatch(path) or not given or not all(text.isdecimal() for text in given):
+        return
+    numbers = [int(text) for text in given]
+    if any(_is_usual(given, unit) for unit in _PER_SECOND):
+        return
+    if sum(a <= b for a, b in pairwise(numbers)) >= ENOUGH * (len(numbers) - 1) > 0:
+        for unit in ("ms", "s"):
+            form = {"unit": unit}
+            yield Time(path, form, [None if value is None else _instant(value, form) for value in column])
 
 
 def _forms(path: str, given: Sequence[object]) -> Iterator[Mapping[str, str]]:
