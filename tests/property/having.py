@@ -43,7 +43,7 @@ class HavingReferee(Referee):
     """The reference, in which a window without results owes nothing if it may have too few events (SEMANTICS 2.33)."""
 
     def expected(self, cell: Cell, id_: str) -> int:
-        """Nothing once the window is due and may have too few events."""
+        """Nothing once the window is compared and may have too few events."""
         return 0 if self._owes_nothing(cell, id_) else super().expected(cell, id_)
 
     def excess(self, cell: Cell, id_: str, expected: int) -> int:
@@ -65,6 +65,8 @@ class HavingReferee(Referee):
         if self.seen(cell, id_).total() == len(copies):
             # Each is set aside, whether or not the window owes a result.
             return False
+        if self.seen(cell, id_).total() and self.is_resolved(cell):
+            return True  # SEMANTICS 2.17: its ids are compared before it is due
         at_end = self.ending != "none" and self.clock.now.committed is not None
         return at_end or self.standing(cell) in ("overdue", "missing")
 
