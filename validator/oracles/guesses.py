@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from validator.model.zones import zone as zone_of
-from validator.settings.durations import format_duration
+from validator.settings.durations import format_duration, parse_duration
 
 SECOND, MINUTE, HOUR, DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
 USUAL: Final = (
@@ -55,6 +55,11 @@ class Guess:
     uses_end: bool = True
     may_collapse: bool = True
     """Whether the inputs may have `duplicates: collapse`."""
+
+    @property
+    def adjacent_us(self) -> int | None:
+        """The length of the windows, if they are adjacent."""
+        return parse_duration(self.oracle["size"]) if self.oracle["kind"] == "tumbling_window" else None
 
     @property
     def said(self) -> str:

@@ -46,7 +46,7 @@ from validator.oracles.guesses import (
     step_of,
 )
 from validator.settings.aggregates import Aggregate
-from validator.settings.durations import format_duration, parse_duration
+from validator.settings.durations import format_duration
 from validator.settings.formats.guesses import ENOUGH
 
 Document = dict[str, Any]
@@ -189,9 +189,9 @@ def _of_ids(topics: _Topics, named: Named) -> Iterator[Candidate]:
             if end is not None and guess.uses_end:
                 window["window_end"] = end.setting
             document = topics.document(keys, at, named.ids, {**fields, **window}, "ids", guess.oracle)
-            refuted, where = None, None
-            if guess.oracle.get("join") == "inner" and "time_zone" not in guess.oracle:
-                where = conditions_of_sides(inputs, named, keys, at, start, parse_duration(guess.oracle["size"]))
+            refuted, where, size = None, None, windows.adjacent_us
+            if guess.oracle.get("join") == "inner" and "time_zone" not in guess.oracle and size is not None:
+                where = conditions_of_sides(inputs, named, keys, at, start, size)
                 refuted = _UNJOINED if where is None else None
             if where:
                 document["oracle"]["where"] = where
@@ -312,9 +312,9 @@ def _of_semi_join(topics: _Topics, named: Named, left: int) -> Iterator[Candidat
     for at, start, _ in _window_times(topics, named):
         claims = _claims(at, start, None, named)
         for windows in of_claims(claims) if claims else ():
-            if windows.oracle["kind"] != "tumbling_window":
+            if windows.adjacent_us is None:
                 continue
-            key = _key_of_partners(topics, named, left, start, at[1 - left], parse_duration(windows.oracle["size"]))
+            key = _key_of_partners(topics, named, left, start, at[1 - left], windows.adjacent_us)
             if key is None:
                 continue
             guess = joined(windows, one.topic, other.topic, join="semi")
