@@ -64,6 +64,7 @@ _UNJOINED: Final = (
     "condition as oracle.where."
 )
 _CONDITIONS: Final = "The condition is what the results of the sample show: compare it with the pipeline."
+_WHOLE: Final = re.compile("[0-9]{1,19}")
 _COUNT_NAMES: Final = ("count", "cnt", "num", "total", "n", "events", "clicks")
 
 
@@ -724,7 +725,7 @@ def _lost(rest: Sequence[tuple[int, int]]) -> Iterator[str]:
 
 def _may_be_count(output: Columns, path: str, times: set[str]) -> bool:
     column = [value for value in output.scalars[path] if value is not None]
-    is_whole = all(type(value) is int or (isinstance(value, str) and value.isdigit()) for value in column)
+    is_whole = all(type(value) is int or (isinstance(value, str) and _WHOLE.fullmatch(value)) for value in column)
     return path not in times and not path.startswith("$header.") and is_whole and output.share(path) >= ENOUGH
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Final
 
@@ -13,6 +13,12 @@ from validator.settings.formats.guesses import ENOUGH
 
 _VALUES_MOST: Final = 20
 """Values that a condition lists."""
+_PART_MOST: Final = 40
+"""Characters of a text that is looked for within others."""
+_SHORTEST_MOST: Final = 500
+"""Characters of the shortest of the texts within which it is looked for."""
+_TEXTS_FIRST: Final = 20
+"""Texts that a part is looked for in before all others."""
 _Chosen = tuple[str, frozenset[str | None]]
 """A field, and its values in the events that are read."""
 
@@ -20,9 +26,19 @@ _Chosen = tuple[str, frozenset[str | None]]
 def common_part(these: Sequence[str], those: Sequence[str]) -> str | None:
     """Return the shortest text that is in each of ``these`` and in none of ``those``."""
     shortest = min(these, key=len)
-    parts = {shortest[at:end] for at in range(len(shortest)) for end in range(at + 1, len(shortest) + 1)}
-    fitting = (one for one in sorted(parts, key=lambda it: (len(it), it)) if all(one in text for text in these))
-    return next((one for one in fitting if not any(one in text for text in those)), None)
+    if len(shortest) > _SHORTEST_MOST:
+        return None
+    first = these[:_TEXTS_FIRST]
+    starts: Sequence[int] = range(len(shortest))
+    for length in range(1, _PART_MOST + 1):
+        # A text is in all of these only if its beginning is.
+        parts = {at: shortest[at : at + length] for at in starts if at + length <= len(shortest)}
+        common = {part for part in set(parts.values()) if all(part in text for text in first)}
+        for part in sorted(common):
+            if not any(part in text for text in those) and all(part in text for text in these):
+                return part
+        starts = [at for at, part in parts.items() if part in common]
+    return None
 
 
 def conditions_of_sides(
@@ -41,7 +57,9 @@ def conditions_of_sides(
         both = set(passed[0].values()) & set(passed[1].values())
         owed = [{row for row, cell in of.items() if cell in both} for of in passed]
         if sum(len(of - its) for of, its in zip(owed, linked, strict=True)) <= (1 - ENOUGH) * sum(map(len, owed)):
-            return _where(inputs, chosen) if any(chosen) else {}
+            where = _where(inputs, chosen) if any(chosen) else {}
+            if where is not None:
+                return where
     return None
 
 
@@ -76,16 +94,26 @@ def _few_values(one: Columns, rows: set[int]) -> Iterator[_Chosen]:
             yield path, values
 
 
-def _where(inputs: Sequence[Columns], chosen: Sequence[_Chosen | None]) -> dict[str, Any]:
-    """Both conditions as one. Each side is known by a field that the other one lacks."""
+def _where(inputs: Sequence[Columns], chosen: Sequence[_Chosen | None]) -> dict[str, Any] | None:
+    """Both conditions as one. Each side is known by a field that the other one lacks; None: one side has no such."""
     parts: list[dict[str, Any]] = []
     for source, one in enumerate(chosen):
         others = inputs[1 - source].texts
-        own = next((path for path in inputs[source].texts if path not in others and not path.startswith("$")), None)
+        own = _only_here(inputs[source], others)
+        if one is not None and one[0] not in others:
+            own = one[0]
+        if own is None:
+            return None
+        is_known = {"path": own, "exists": True}
         if one is None:
-            parts.append({"path": own, "exists": True})
+            parts.append(is_known)
         else:
             path, values = one
-            is_known = {"path": own if path in others else path, "exists": True}
             parts.append({"all": [is_known, {"path": path, "one_of": sorted(map(str, values))}]})
     return {"any": parts}
+
+
+def _only_here(one: Columns, others: Collection[str]) -> str | None:
+    """A field that all events of ``one`` have, and none of the ``others``. An event without it would be left out."""
+    here = (path for path in one.texts if path not in others and not path.startswith("$"))
+    return next((path for path in here if one.share(path) == 1), None)
