@@ -51,16 +51,22 @@ class HavingReferee(Referee):
         return 0 if self._owes_nothing(cell, id_) else super().excess(cell, id_, expected)
 
     def excuses(self, cell: Cell, id_: str) -> tuple[int, int, int]:
-        """If the consumed events alone may be too few, all of them wait for the others."""
-        copies = self.copies[cell, id_]
+        """If the consumed events alone may be too few, all of them wait for the others. If those of them are whose
+        answers would surely have been read, no loss is proven."""
+        copies, base = self.copies[cell, id_], self.clock.due_base(cell)
+        dropped, unconsumed, unprovable = super().excuses(cell, id_)
+        if self._is_answered(cell) or not self._surely(cell, id_, copies):
+            return dropped, unconsumed, unprovable
         consumed = [copy for copy in copies if not self.is_unconsumed(copy)]
-        if not self.results[cell] and self._surely(cell, id_, copies) and not self._surely(cell, id_, consumed):
+        if not self._surely(cell, id_, consumed):
             return 0, len(copies), 0
-        return super().excuses(cell, id_)
+        if not self._surely(cell, id_, [copy for copy in consumed if self.clock.is_provable(copy, base)]):
+            return dropped, unconsumed, len(consumed) - dropped
+        return dropped, unconsumed, unprovable
 
     def _owes_nothing(self, cell: Cell, id_: str) -> bool:
         copies = self.copies.get((cell, id_), [])
-        if not copies or not self.clock.in_scope(cell) or self.results[cell] or self._surely(cell, id_, copies):
+        if not copies or not self.clock.in_scope(cell) or self._is_answered(cell) or self._surely(cell, id_, copies):
             return False
         if self.seen(cell, id_).total() == len(copies):
             # Each is set aside, whether or not the window owes a result.
@@ -69,6 +75,10 @@ class HavingReferee(Referee):
             return True  # SEMANTICS 2.17: its ids are compared before it is due
         at_end = self.ending != "none" and self.clock.now.committed is not None
         return at_end or self.standing(cell) in ("overdue", "missing")
+
+    def _is_answered(self, cell: Cell) -> bool:
+        # What states no event stands for a null value.
+        return any(result.ids for result in self.results[cell])
 
     def _surely(self, cell: Cell, id_: str, copies: list[InputEvent]) -> bool:
         on_time = [one for one in copies if not (self.is_dropped(one, cell) or self.may_be_dropped(one, cell))]

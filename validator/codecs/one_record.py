@@ -1020,7 +1020,7 @@ def _stated(at: _Field, record: Record, root: Json) -> Decimal | None:
 def _check_bound(number: Decimal | int | None, bound: Bound | None) -> None:
     """Raise `_Refused` if a value that a result states does not reach its bound."""
     # SEMANTICS 2.33: a pipeline with this condition writes no such result.
-    if bound is not None and (number is None or not bound.holds(number)):
+    if bound is not None and (number is None or not bound.may_hold(number)):
         raise _Refused(f"is {'null' if number is None else number}, and oracle.having requires a value {bound}")
 
 

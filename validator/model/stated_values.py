@@ -36,14 +36,24 @@ class Stated:
 
 @dataclass(frozen=True)
 class Bound:
-    """A lower bound on a value: without it the pipeline writes no result. ``is_above``: the bound itself is too low."""
+    """A lower bound on a value: without it the pipeline writes no result. ``is_above``: the bound itself is too low.
+    ``tolerance``: how far the value that a result states may be off."""
 
     least: Decimal
     is_above: bool = False
+    tolerance: Decimal = Decimal(0)
 
     def holds(self, number: Decimal | Fraction | int) -> bool:
         """Return whether a number reaches it."""
         return number > self.least if self.is_above else number >= self.least
+
+    def may_hold(self, stated: Decimal | int) -> bool:
+        """Return whether the value for which a result states this number may reach it."""
+        return self.holds(stated) or (bool(self.tolerance) and self.holds(Fraction(stated) + Fraction(self.tolerance)))
+
+    def surely_holds(self, number: Decimal | Fraction) -> bool:
+        """Return whether an engine whose value may be off finds that this number reaches it."""
+        return self.holds(Fraction(number) - Fraction(self.tolerance) if self.tolerance else number)
 
     @property
     def least_integer(self) -> int:

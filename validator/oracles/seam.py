@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, Self
 
@@ -243,7 +244,12 @@ class Oracle(Frozen):
     @property
     def stated(self) -> Values:
         """What results state, if they have evidence `values`."""
-        return Values.of(self.values, {name: one.bound for name, one in (self.having or {}).items()})
+        tolerances = dict(self.reads.tolerances)
+        bounds = {
+            name: replace(one.bound, tolerance=tolerances.get(name, Decimal(0)))
+            for name, one in (self.having or {}).items()
+        }
+        return Values.of(self.values, bounds)
 
     @property
     def checks_values(self) -> bool:
@@ -435,7 +441,8 @@ class Oracle(Frozen):
             return
         outputs = declared.outputs
         is_summed = any(output.emission == "incremental" for output in outputs)
-        if outputs[0].evidence != "values" or not (self.judges_values and self.has_windows) or is_summed:
+        is_judged = self.judges_values and self.has_windows and self.merging_gap_us is None
+        if outputs[0].evidence != "values" or not is_judged or is_summed:
             raise broken_rule_at("oracle.having", HAVING.problem, "leave it out")
         for name in self.having:
             place, text = f"oracle.having.{name}", self.values.get(name)

@@ -345,16 +345,17 @@ def _under_bounds(
 ) -> tuple[_Items, Flags]:
     """Return the entries of `_counted_items` and their flags, in which a cell without results owes nothing if its
     values may not reach the bounds of all results. If they reach the bounds only with events that the engine has not
-    consumed, all events of the cell count as unread. ``items``: sorted."""
+    consumed, all events of the cell count as unread; if only with events whose answers may be unread, all count as
+    such. ``items``: sorted."""
     # SEMANTICS 2.33: no further event takes one of these values below its bound.
     values, times = rules.oracle.stated, items.times
     assert times is not None, "entries without ids have it"
     of_input, of_aside = items.side == _INPUT, (items.side == _LATE) | (items.side == _REJECTED)
     may_drop = (flags.late | flags.doubtful | flags.elsewhere) & rules.drops_late
-    unanswered = np.bincount(items.cell[items.side == _OUTPUT], minlength=size) == 0
-    unanswered &= np.bincount(items.cell[of_input], minlength=size) > 0
     bounded = [(value, bound) for value in values.stated if (bound := values.bound_of(value.name)) is not None]
     known = _Known.of(gathered, items, values, size) if bounded else None
+    unanswered = np.bincount(items.cell[_are_answers(items, known, values)], minlength=size) == 0
+    unanswered &= np.bincount(items.cell[of_input], minlength=size) > 0
 
     def reached(sure: Bools) -> Bools:
         found: Bools = unanswered.copy()
@@ -365,14 +366,31 @@ def _under_bounds(
             assert known is not None, "values need it"
             for cell in np.flatnonzero(found).tolist():
                 number = known.least(cell, value, sure)
-                found[cell] = number is not None and least.holds(number)
+                found[cell] = number is not None and least.surely_holds(number)
         return found
 
     surely = reached(of_input & ~may_drop)
     now = reached(of_input & ~may_drop & ~flags.unread)
+    provably = reached(of_input & ~may_drop & ~flags.unread & ~flags.unsure)
     side = np.where(of_input & (unanswered & ~surely)[items.cell], _OWES_NOTHING, items.side)
     unread = flags.unread | (of_input & (surely & ~now)[items.cell])
-    return replace(items, side=side), replace(flags, unread=unread)
+    # SEMANTICS 3.25: without the events that the engine may never have read, the cell may owe nothing.
+    unsure = flags.unsure | (of_input & (surely & ~provably)[items.cell])
+    return replace(items, side=side), replace(flags, unread=unread, unsure=unsure)
+
+
+def _are_answers(items: _Items, known: _Known | None, values: Values) -> Bools:
+    """Return which entries are results that state something. A null value that withdraws a result, or that the engine
+    writes instead of one (Kafka Streams), does not."""
+    assert items.times is not None, "entries without ids have it"
+    found: Bools = items.side == _OUTPUT
+    if values.count_name is not None:
+        return found & (items.times > 0)
+    assert known is not None, "only values have bounds"
+    assert items.source is not None, "entries without ids have it"
+    for i in np.flatnonzero(found).tolist():
+        found[i] = any(text is not None for text in known.stored[items.source[i]])
+    return found
 
 
 @dataclass(frozen=True)
@@ -415,7 +433,8 @@ class _Known:
         return [None if text is None else Decimal(text) for text in texts]
 
     def least(self, cell: int, value: Stated, sure: Bools) -> Fraction | None:
-        """Return a number that a value reaches if the engine has used the ``sure`` events; None if it may be null."""
+        """Return a number that a value surely reaches if the engine has used the ``sure`` events; None if it may be
+        null."""
         used = self.aggregates((i for i in self.entries(cell, _INPUT) if sure[i]), value.place)
         owed = Answered(used, (), self.aside(cell, value.place), all_used=True).owed(value.function)
         return None if owed is None or owed.is_null else owed.low

@@ -73,9 +73,10 @@ SHARED_CHANGES: Final = Combination(
 )
 HAVING: Final = Combination(
     ("oracle.having",),
-    "all evidence but `values`; emission `incremental`; all oracles but tumbling, sliding and session windows; "
-    "values of `sum`, `min` and `avg`",
-    "having is supported only for windows whose results state values, without emission incremental",
+    "all evidence but `values`; emission `incremental`; all oracles but tumbling and sliding windows; values of `sum`, "
+    "`min` and `avg`",
+    "having is supported only for tumbling and sliding windows whose results state values, without emission "
+    "incremental",
 )
 VALUES_BESIDE_IDS: Final = Combination(
     ("oracle.values",),
