@@ -319,7 +319,9 @@ OF_A_JOIN = {
         "oracle.left (from --set oracle): oracle tumbling_window does not use it; "
         "leave it out, or use interval_join or windowed_join."
     ),
-    "oracle.join=outer": ("oracle.join (from --set oracle.join): 'outer' is not one of its values; use inner, left or semi."),
+    "oracle.join=outer": (
+        "oracle.join (from --set oracle.join): 'outer' is not one of its values; use inner, left or semi."
+    ),
     "oracle.right=click": (
         "oracle.right (from --set oracle.right): a join of an input with itself is not supported yet; name the "
         "other input."

@@ -29,11 +29,15 @@ def number(code: str) -> Callable[[bytes], object]:
     return lambda raw: struct.unpack(code, raw)[0]
 
 
+_SINGLE_END = 2.0**128 - 2.0**103
+"""From this number on, rounding to 32 bits overflows."""
+
+
 def single(raw: bytes) -> float:
     """The number with the fewest digits that is the 32-bit number."""
     [wanted] = struct.unpack(">f", raw)
     tries = (float(f"{wanted:.{digits}g}") for digits in range(1, 10))
-    return next((one for one in tries if abs(one) < 3.5e38 and struct.pack(">f", one) == raw), wanted)
+    return next((one for one in tries if abs(one) < _SINGLE_END and struct.pack(">f", one) == raw), wanted)
 
 
 def boolean(raw: bytes) -> bool:

@@ -70,7 +70,7 @@ def test_links_and_a_network_exclude_each_other(tmp_path: Path) -> None:
 def test_a_variable_in_the_file_is_taken_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = in_file(tmp_path, {"kind": "process_kill", "target": "${WHICH}", "for": "${HOW_LONG}"})
     monkeypatch.setenv("WHICH", "reference-worker-1")
-    with pytest.raises(FaultError, match=r"day.yaml: schedule.faults.0..for: .* HOW_LONG is not set"):
+    with pytest.raises(FaultError, match=r"day.yaml, line 4: schedule.faults.0..for: .* HOW_LONG is not set"):
         planned(faults=file)
     monkeypatch.setenv("HOW_LONG", "7s")
     scenario = planned(faults=file).scenario

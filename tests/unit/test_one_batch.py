@@ -421,7 +421,7 @@ def test_a_run_killed_at_its_end_can_be_ended_again(name: str, tmp_path: Path, m
     assert on_record(tables) == on_record(expected)
 
 
-@pytest.mark.parametrize("settles", some([False, True]), ids=["in_memory", "settled"])
+@pytest.mark.parametrize("settles", some([False, True]), ids=lambda settles: "settled" if settles else "in_memory")
 @pytest.mark.parametrize("name", some(["before_retiring", "after_retiring"]))
 def test_a_kill_during_retirement_changes_no_total(
     name: str, settles: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
