@@ -260,6 +260,9 @@ OF_VALUES = {
         "oracle.values: results state values, and it is missing; write each name and its aggregate: {clicks: count}."
     ),
     (BESIDE_IDS, "oracle={kind: distinct, size: 1m, values: {clicks: count}}"): (
+        "oracle.values (from --set oracle): values beside ids are not supported yet for this oracle; leave it out."
+    ),
+    ("outputs.0.fields={key: page, ids: clickIds}", "oracle={kind: running_aggregate, values: {clicks: count}}"): (
         "oracle.values (from --set oracle): values beside ids are not supported yet for this oracle; "
         "leave it out, or use evidence values."
     ),
@@ -342,6 +345,12 @@ OF_A_JOIN = {
     ),
     "outputs.0={topic: output, evidence: id, fields: {key: page, window_start: w, id: clickId}}": (
         "outputs[0].evidence (from --set outputs.0): a join's results cannot have evidence id; use ids."
+    ),
+    "inputs.1.fields={key: page, event_time: timestamp}": (
+        "inputs[1].fields.id (from --set inputs.1.fields): it is missing; name the path of the event's id."
+    ),
+    "late.1.fields={key: page, event_time: timestamp}": (
+        "late[1].fields.id (from --set late.1.fields): it is missing; name the path of the event's id."
     ),
     "late.1.input=null": (
         "late[1].input (from --set late.1.input): it must name the input of these events (one of click and update); "

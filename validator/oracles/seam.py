@@ -385,10 +385,7 @@ class Oracle(Frozen):
         counted = [output.evidence == "values" for output in declared.outputs]
         if not any(counted):
             self.check_values_beside_ids(declared)
-            for place, entry in entries:
-                if entry.fields.id is None:
-                    fix = "name the path of the event's id; if results carry no ids, write evidence: values"
-                    raise broken_rule_at(f"{place}.fields.id", "it is missing", fix)
+            self.check_ids(declared)
             return
         if not all(counted):
             place = f"outputs[{counted.index(False)}].evidence"
@@ -410,13 +407,24 @@ class Oracle(Frozen):
                 problem = "repeated events cannot be recognised without ids"
                 raise broken_rule_at(f"{place}.duplicates", problem, "use count, or evidence with ids")
 
+    def check_ids(self, declared: Declared) -> None:
+        """Raise PydanticCustomError for events without an id."""
+        fix = "name the path of the event's id" + (
+            "; if results carry no ids, write evidence: values" if self.judges_values else ""
+        )
+        events = [(f"inputs[{i}]", one.fields.id) for i, one in enumerate(declared.inputs)]
+        for place, id_ in (*events, *((place, one.fields.id) for place, one in declared.set_aside)):
+            if id_ is None:
+                raise broken_rule_at(f"{place}.fields.id", "it is missing", fix)
+
     def check_values_beside_ids(self, declared: Declared) -> None:
         """Raise PydanticCustomError for values beside ids that this oracle cannot judge."""
         stating = [bool(output.fields.values) for output in declared.outputs]
         if not self.values and not any(stating):
             return
         if not self.judges_values or not self.has_windows:
-            raise broken_rule_at("oracle.values", VALUES_BESIDE_IDS.problem, "leave it out, or use evidence values")
+            fix = "leave it out, or use evidence values" if self.judges_values else "leave it out"
+            raise broken_rule_at("oracle.values", VALUES_BESIDE_IDS.problem, fix)
         if not self.values:
             fix = "write each name and its aggregate: {clicks: count}"
             raise broken_rule_at("oracle.values", "results state values, and it is missing", fix)

@@ -99,6 +99,7 @@ class TwoSides(Oracle):
         named = [self.left] if self.join == "semi" else list(sides.values())
         for i, output in enumerate(declared.outputs):
             self._check_evidence(f"outputs[{i}]", output, named)
+        self.check_ids(declared)
         for place, late in declared.set_aside:
             if late.input not in sides.values():
                 problem = f"it must name the input of these events (one of {both})"
@@ -110,7 +111,8 @@ class TwoSides(Oracle):
             return
         if output.evidence != "ids":
             problem = f"a join's results cannot have evidence {output.evidence}"
-            raise broken_rule_at(f"{place}.evidence", problem, "use ids")
+            fix = "use ids or id" if self.join == "semi" else "use ids"
+            raise broken_rule_at(f"{place}.evidence", problem, fix)
         paths = output.fields.ids or ()
         allowed = named[0] if len(named) == 1 else f"one of {' and '.join(named)}"
         for path in paths:
