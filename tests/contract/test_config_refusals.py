@@ -267,7 +267,8 @@ OF_VALUES = {
         "leave it out, or use evidence values."
     ),
     (BESIDE_IDS, "oracle.values={clicks: count}", "oracle.having={clicks: {above: 1}}"): (
-        "oracle.having (from --set oracle.having): having is supported only for windows whose results state values, "
+        "oracle.having (from --set oracle.having): having is supported only for tumbling and sliding windows "
+        "whose results state values, "
         "without emission incremental; leave it out."
     ),
 }

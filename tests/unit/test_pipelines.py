@@ -14,13 +14,12 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from generator.workloads.kinds import built
 from tests.unit.local_run import judged
 from tests.unit.pipeline_shapes import GALLERY, SHAPES, VALIDATION, Shape, rows
+from tests.unit.proposals import proposed
 from tests.unit.workload_shapes import workload_shape
 from tests.worlds import some
 from validator.cli.comparison import compare
 from validator.cli.exits import UsageError
-from validator.cli.proposal.columns import TopicSample
 from validator.cli.proposal.file import text_of
-from validator.cli.proposal.proposal import Proposal, propose
 from validator.cli.proposal.schema_files import formats_of
 from validator.codecs.one_record import Event, Record, Result
 from validator.config import examples
@@ -28,28 +27,7 @@ from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.model.classes import Verdict
 from validator.model.snapshot import Snapshot
-from validator.settings.formats.guesses import Setting
 from validator.stream.sources import readers_of, sources_of
-
-SETTINGS = {
-    "pipeline": "p",
-    "guarantee": "exactly_once",
-    "kafka": {"bootstrap_servers": "127.0.0.1:9092"},
-    "schema_registry": {"url": "http://127.0.0.1:8081"},
-    "state": {"path": "./state"},
-}
-
-
-def proposed(shape: Shape, formats: Mapping[str, tuple[Setting, ...]] = {}) -> Proposal:
-    def samples(logs: Mapping[str, Sequence[Record]]) -> list[TopicSample]:
-        whole = {topic for topic, records in logs.items() if not records or not records[0].offset}
-        return [
-            TopicSample(topic, tuple(records), topic in whole, formats.get(topic, ()))
-            for topic, records in logs.items()
-        ]
-
-    aside = {"late": samples(shape.late), "rejected": samples(shape.rejected)}
-    return propose(samples(shape.inputs), samples(shape.outputs), SETTINGS, shape.schemas, aside)
 
 
 def verdict(shown: Snapshot) -> Verdict:

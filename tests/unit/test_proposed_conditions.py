@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.pipeline_shapes import START_MS, Shape, log, one
-from tests.unit.test_pipelines import proposed
+from tests.unit.proposals import proposed
 from validator.cli.proposal.conditions import common_part
 
 pytestmark = pytest.mark.unit
