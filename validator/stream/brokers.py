@@ -58,6 +58,8 @@ _LEADER_MOVES: Final = (
     KafkaError.OFFSET_NOT_AVAILABLE,
 )
 """Transient error codes: a topic that was just created, or an election."""
+_MOVE_SECONDS: Final = 5.0
+"""How long an election may take. A partition without a leader for longer is an outage, which must be noted."""
 _RETRY_SECONDS: Final = 0.1
 _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()
@@ -219,8 +221,8 @@ class Brokers:
     def _offsets(
         self, partitions: list[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
     ) -> dict[PartitionId, int]:
-        """The offsets that ``spec`` asks for. While a leader moves, they are asked for again until the timeout."""
-        deadline = time.monotonic() + self._timeout_seconds
+        """The offsets that ``spec`` asks for. While a leader moves, they are asked for again."""
+        deadline = time.monotonic() + min(_MOVE_SECONDS, self._timeout_seconds)
         while True:
             try:
                 futures = self._admin.list_offsets(

@@ -153,11 +153,12 @@ class Workers:
         run warmed up. If the job fails, the first batch fails in the same way, and the query's retries and messages
         apply.
         """
-        application = self._context.applicationId
-        if self._folder is not None and application not in _WARM:
-            _WARM.add(application)
-            cores = self._context.defaultParallelism
-            with suppress(Exception):
+        if self._folder is None:
+            return
+        with suppress(Exception):
+            application, cores = self._context.applicationId, self._context.defaultParallelism
+            if application not in _WARM:
+                _WARM.add(application)
                 self._context.parallelize(range(cores), cores).mapPartitions(_nothing).collect()
 
     def facts(self, stage: Stage, ranges: Sequence[Range]) -> FactsRead:
