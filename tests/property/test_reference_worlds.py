@@ -103,6 +103,7 @@ def test_only_a_rule_without_compaction_accuses_a_correct_engine(
     assert accused == forgets
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_a_result_one_instant_too_late_is_found() -> None:
     """Absence is proven as early as possible: if `missing_after` is shorter by one, some losses are confirmed."""

@@ -214,7 +214,7 @@ IN_DOUBT = {
 """A correct engine, and a configuration that does not fit."""
 
 
-@pytest.mark.parametrize("name", IN_DOUBT)
+@pytest.mark.parametrize("name", some(IN_DOUBT))
 @settings(max_examples=scaled(6), deadline=None)
 @given(st.sampled_from(MODES), st.integers(0, 2**32))
 def test_nothing_is_ever_confirmed_while_the_configuration_fits_nothing(name: str, mode: str, seed: int) -> None:

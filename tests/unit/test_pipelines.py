@@ -50,7 +50,7 @@ def test_every_pipeline_of_the_gallery_has_its_records() -> None:
     assert files == set(GALLERY)
 
 
-@pytest.mark.parametrize("name", GALLERY)
+@pytest.mark.parametrize("name", some(GALLERY))
 def test_a_pipeline_of_the_gallery_is_judged_and_a_loss_is_found(name: str, tmp_path: Path) -> None:
     check(EXAMPLES[name], SHAPES[name](), tmp_path)
 
@@ -72,7 +72,7 @@ _JOINED = pytest.mark.xfail(reason="joins of other times than windows are taken 
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=_JOINED) if kind == "nexmark_q20" else kind for kind in built()]
+    "kind", some([pytest.param(kind, marks=_JOINED) if kind == "nexmark_q20" else kind for kind in built()])
 )
 def test_the_proposed_file_of_a_workload_judges_the_perfect_engine_clean(
     kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
