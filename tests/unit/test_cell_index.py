@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.worlds import seeds
 from validator.reconcile import cell_index
 from validator.reconcile.cell_index import CellIndex
 
@@ -17,7 +18,7 @@ Cell = tuple[int, str | None]
 
 
 @pytest.mark.parametrize("hashes", [None, 1, 3])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_cells_are_numbered_as_a_dictionary_would(
     seed: int, hashes: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.unit.event_stream import listening, next_event
 from tests.unit.publish_snapshots import broken, config
+from tests.worlds import some
 from validator.cli.main import main
 from validator.publish.history import HISTORY_FILE
 from validator.publish.publisher import Publisher
@@ -70,7 +71,7 @@ def left(state: Path) -> None:
         publisher.publish(broken())
 
 
-@pytest.mark.parametrize(("file", "damage"), CASES)
+@pytest.mark.parametrize(("file", "damage"), some(CASES))
 def test_a_damaged_file_is_reported_and_written_again(
     tmp_path: Path, file: str, damage: Callable[[bytes], bytes]
 ) -> None:

@@ -17,6 +17,7 @@ from dashboards.push import PushedItem, is_within, push
 from dashboards.settings import Settings
 from dashboards.site import dashboards
 from tests.unit.dashboards_grafana_server import TOKEN, FakeGrafana, running
+from tests.worlds import some
 from validator.cli.main import main
 
 SETTINGS = Settings()
@@ -215,7 +216,7 @@ def test_an_empty_204_is_an_answer_and_the_call_is_not_repeated(fake: FakeGrafan
     assert (len(fake.requests), pending_for) == (1, [])
 
 
-@pytest.mark.parametrize("answer", ["{}", "[]", "null", '"x"', "[1]", 204])
+@pytest.mark.parametrize("answer", some(["{}", "[]", "null", '"x"', "[1]", 204]))
 @pytest.mark.parametrize("there", [False, True], ids=["empty", "pushed before"])
 def test_an_answer_of_another_form_is_reported_as_not_grafana(
     fake: FakeGrafana, there: bool, answer: str | int
