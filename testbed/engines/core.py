@@ -278,6 +278,23 @@ class Core(ABC):
         """Called when the state of all partitions has been restored."""
 
 
+class UnwindowedCore(Core):
+    """A core in which event time closes nothing: results follow from the events that were read."""
+
+    def _emit_closed(self) -> None:
+        """Nothing to do: nothing is open."""
+
+    def _next_timer(self, watermark: int) -> int:
+        # Progress must not depend on when partitions are read.
+        return watermark + 1
+
+    def _last_end(self) -> int | None:
+        return None
+
+    def _recovered(self) -> None:
+        """Nothing to do: events are already in the state."""
+
+
 @dataclass
 class _Cell:
     first_offset: int

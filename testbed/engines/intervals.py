@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from testbed.engines.core import Core, EventId, Key, Partition, PartitionId, PartitionProgress, Record, Result
+from testbed.engines.core import EventId, Key, Partition, PartitionId, PartitionProgress, Record, Result, UnwindowedCore
 from testbed.engines.join import is_right
 
 
@@ -18,7 +18,7 @@ class _Event(NamedTuple):
     time_ms: int
 
 
-class IntervalCore(Core):
+class IntervalCore(UnwindowedCore):
     """Joins each left event with the right events from ``before_ms`` earlier to ``after_ms`` later."""
 
     def __init__(self, before_ms: int, after_ms: int, *, right_prefix: str) -> None:
@@ -47,24 +47,12 @@ class IntervalCore(Core):
         self._first_offsets.setdefault(state.id, offset)
         self._events[state.id].setdefault(key, []).append(_Event(event_id, time_ms))
 
-    def _emit_closed(self) -> None:
-        """Nothing to do: event time closes nothing."""
-
-    def _next_timer(self, watermark: int) -> int:
-        return watermark + 1
-
-    def _last_end(self) -> int | None:
-        return None
-
     def _first_offset(self, state: Partition) -> int:
         return self._first_offsets.get(state.id, state.next_offset)
 
     def _assigned(self, state: Partition, progress: PartitionProgress) -> None:
         del progress
         self._events[state.id] = {}
-
-    def _recovered(self) -> None:
-        """Nothing to do: events are already in the state."""
 
     def _forget(self, state: Partition) -> None:
         del self._events[state.id]

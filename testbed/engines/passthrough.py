@@ -6,10 +6,10 @@ only the decoder sees fields other than id, key and time.
 
 from __future__ import annotations
 
-from testbed.engines.core import NEVER_MS, Core, EventId, Key, Partition, PartitionProgress, Record, Result
+from testbed.engines.core import NEVER_MS, EventId, Key, Partition, PartitionProgress, Record, Result, UnwindowedCore
 
 
-class PassthroughCore(Core):
+class PassthroughCore(UnwindowedCore):
     """One result per event, with its id, key and time."""
 
     def _insert(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
@@ -20,24 +20,15 @@ class PassthroughCore(Core):
     def _restore(self, state: Partition, record: Record) -> None:
         """Another operator's progress may request a re-read. All events that are read again already have results."""
 
-    def _emit_closed(self) -> None:
-        """No state is open."""
-
     def _next_timer(self, watermark: int) -> int:
         del watermark
         return NEVER_MS
-
-    def _last_end(self) -> int | None:
-        return None
 
     def _first_offset(self, state: Partition) -> int:
         return state.next_offset
 
     def _assigned(self, state: Partition, progress: PartitionProgress) -> None:
         """No state is kept."""
-
-    def _recovered(self) -> None:
-        """No state was open."""
 
     def _forget(self, state: Partition) -> None:
         """No state is kept."""

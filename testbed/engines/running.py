@@ -16,7 +16,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from testbed.engines.core import (
-    Core,
     EventId,
     Key,
     LateEvent,
@@ -25,6 +24,7 @@ from testbed.engines.core import (
     PartitionProgress,
     Record,
     Result,
+    UnwindowedCore,
 )
 
 
@@ -34,7 +34,7 @@ class _Rows:
     times_ms: array[int] = field(default_factory=lambda: array("q"))
 
 
-class RunningCore(Core):
+class RunningCore(UnwindowedCore):
     """Per key, the ids that are new at each call of `take`. A result has no window: its start and end are 0."""
 
     def __init__(self, max_disorder_ms: int = 0, allowed_lateness_ms: int = 0) -> None:
@@ -88,25 +88,12 @@ class RunningCore(Core):
     def _restore(self, state: Partition, record: Record) -> None:
         """Nothing to do: events read before the commit have their results."""
 
-    def _emit_closed(self) -> None:
-        """Nothing to do: event time closes no cell."""
-
-    def _next_timer(self, watermark: int) -> int:
-        # Progress must not depend on when partitions are read.
-        return watermark + 1
-
-    def _last_end(self) -> int | None:
-        return None
-
     def _first_offset(self, state: Partition) -> int:
         return state.next_offset
 
     def _assigned(self, state: Partition, progress: PartitionProgress) -> None:
         del progress
         self._rows[state.id] = {}
-
-    def _recovered(self) -> None:
-        """Nothing to do: events are already in the rows of their keys."""
 
     def _forget(self, state: Partition) -> None:
         del self._rows[state.id]
