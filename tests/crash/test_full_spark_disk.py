@@ -27,5 +27,5 @@ def test_the_full_disk_is_named_in_the_last_line(sidecars: Sidecars, tmp_path: P
     finally:
         subprocess.run(["umount", "--lazy", disk], check=True)
     last = process.log.read_text().splitlines()[-1]
-    assert last.startswith(f"streamproof: no space is left on the disk of {disk}/spark (")
+    assert last.startswith(f"streamproof: no space is left on the disk of {disk}/spark")
     assert " bytes are free there): free some space" in last

@@ -147,7 +147,11 @@ def test_ctrl_c_or_a_closed_terminal_ends_the_sidecar_with_its_verdict(
     sidecars: Sidecars, number: signal.Signals
 ) -> None:
     history.append(sidecars.servers, history.clicks(sidecars.name, range(2)))
-    process = sidecars.start("interrupted")
+    inherited = signal.signal(number, signal.SIG_DFL)  # tests under nohup ignore SIGHUP, and so would the sidecar
+    try:
+        process = sidecars.start("interrupted")
+    finally:
+        signal.signal(number, inherited)
     try:
         until((sidecars.state("interrupted") / "report.json").exists, PROCESS_SECONDS_MAX, process.last_lines)
         os.killpg(process.pid, number)  # a terminal signals the whole foreground group

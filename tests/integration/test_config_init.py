@@ -30,7 +30,11 @@ pytestmark = [pytest.mark.timeout(600)]
 def sent(servers: str, logs: Mapping[str, Sequence[Record]]) -> None:
     """Create the topics, and write the records to them."""
     admin, producer = AdminClient({"bootstrap.servers": servers}), Producer({"bootstrap.servers": servers})
-    forever = {"retention.ms": "-1", "message.timestamp.before.max.ms": str(2**62)}
+    forever = {
+        "retention.ms": "-1",
+        "message.timestamp.type": "CreateTime",
+        "message.timestamp.before.max.ms": str(2**62),
+    }
     for future in admin.create_topics([NewTopic(name, 1, 1, config=forever) for name in logs]).values():
         future.result()
     for topic, records in logs.items():
@@ -51,10 +55,12 @@ def test_the_proposed_file_passes_a_perfect_engine(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     shape = SHAPES[name]()
-    [(_, events)], [(_, results)] = shape.inputs.items(), shape.outputs.items()
-    given, out = topic_names("in"), topic_names("out")
-    sent(broker.bootstrap_servers, {given: events, out: results})
-    arguments = ["--bootstrap", broker.bootstrap_servers, "--input", given, "--output", out]
+    arguments = ["--bootstrap", broker.bootstrap_servers]
+    for part, logs in (("input", shape.inputs), ("output", shape.outputs), ("late", shape.late)):
+        for topic, records in logs.items():
+            name = topic_names(topic)
+            sent(broker.bootstrap_servers, {name: records})
+            arguments += [f"--{part}", name]
     assert main(["config", "init", *arguments]) == 0
     said = capsys.readouterr()
     file = tmp_path / "pipeline.yaml"
