@@ -695,3 +695,23 @@ def lines_as_they_are() -> Shape:
     events = [(f"number {n} of {key}", key, at) for n, key, at in rows(80, 1_000)]
     given = [one(*event) for event in events]
     return copied(("in", "out"), given, [one({"line": line, "k": key}, None, at) for line, key, at in events])
+
+
+@shape
+def payments_of_orders() -> Shape:
+    """A left join by distance: a payment may be 5 s before its order and 30 s after it. The order's id is the key."""
+    orders = rows(90, 3_100, ("web",))
+    paid = [(n, at + (-4_700, 29_500, 800)[n % 3]) for n, _, at in orders if n % 10 != 3]
+    given = {
+        "orders": log(one({"id": f"o-{n}", "placed_at": iso(at)}) for n, _, at in orders),
+        "payments": log(
+            one({"payment": 7_000 + n, "order": f"o-{n}", "paid_at": iso(at)})
+            for n, at in sorted(paid, key=lambda it: it[1])
+        ),
+    }
+    payments = {n: [7_000 + n] for n, _ in paid}
+    results = [
+        one({"orders": [f"o-{n}"], "payments": payments.get(n, []), "order": f"o-{n}", "placed_at": iso(at)})
+        for n, _, at in orders
+    ]
+    return Shape(given, {"out": log(results)}, {"out": log(results[:40] + results[41:])})

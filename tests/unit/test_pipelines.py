@@ -68,12 +68,7 @@ UNRECOGNISED = {"shufflebench": "No format reads the values of record"}
 """Workload -> a part of the sentence that says why no file is proposed for it."""
 
 
-_JOINED = pytest.mark.xfail(reason="joins of other times than windows are taken for sessions")
-
-
-@pytest.mark.parametrize(
-    "kind", some([pytest.param(kind, marks=_JOINED) if kind == "nexmark_q20" else kind for kind in built()])
-)
+@pytest.mark.parametrize("kind", some(built()))
 def test_the_proposed_file_of_a_workload_judges_the_perfect_engine_clean(
     kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

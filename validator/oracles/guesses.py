@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from validator.model.zones import zone as zone_of
+from validator.oracles.passthrough import BUCKET_US
 from validator.settings.durations import format_duration, parse_duration
 
 SECOND, MINUTE, HOUR, DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
@@ -262,6 +263,16 @@ def joined(windows: Guess, left: str, right: str, *, join: str) -> Guess:
     sides = {"kind": "windowed_join", "join": join, "left": left, "right": right}
     oracle = {**sides, **{name: value for name, value in windows.oracle.items() if name not in ("kind", "slide")}}
     return replace(windows, oracle=oracle, label=f"{join} join in {windows.label}", may_collapse=False)
+
+
+def within(before: int, after: int, left: str, right: str, *, join: str, doubts: tuple[str, ...]) -> Guess:
+    """Two inputs, joined in pairs whose right event is from ``before`` earlier to ``after`` later."""
+    bounds = {name: format_duration(time) for name, time in (("before", before), ("after", after)) if time}
+    oracle = {"kind": "interval_join", "join": join, "left": left, "right": right, **bounds}
+    if before + after > BUCKET_US:
+        oracle["bucket"] = format_duration(-(-(before + after) // SECOND) * SECOND)
+    label = f"{join} join of {right} from {format_duration(before)} before to {format_duration(after)} after {left}"
+    return Guess(oracle, label, doubts, may_collapse=False)
 
 
 def copying(where: Mapping[str, Any] | None = None, *, is_changed: bool = True) -> Guess:

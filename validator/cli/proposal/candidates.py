@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from validator.cli.proposal.columns import Columns
 from validator.cli.proposal.conditions import common_part, conditions_of_sides
+from validator.cli.proposal.intervals import intervals_of
 from validator.cli.proposal.matches import (
     FEW,
     KeyField,
@@ -21,6 +22,7 @@ from validator.cli.proposal.matches import (
     chosen_key,
     key_fields,
     key_fields_by_values,
+    keys_of_lists,
     looks_like_id,
     named_alone,
     named_by_content,
@@ -163,9 +165,7 @@ def _of_ids(topics: _Topics, named: Named) -> Iterator[Candidate]:
     """Results with lists of ids."""
     inputs, output = topics.inputs, topics.output
     some = _some(named)
-    times = {time.path for time in output.times}
-    found = key_fields(inputs, output, some.links, named.ids, (*named.paths, *times))
-    keys = chosen_key([key for key, _ in found], inputs)
+    keys = chosen_key([key for key, _ in keys_of_lists(inputs, output, some)], inputs)
     linked: dict[str, frozenset[int]] | None = _linked(topics, some)
     if not keys:
         narrowed = next(_narrowed(topics, named), None)
@@ -178,6 +178,8 @@ def _of_ids(topics: _Topics, named: Named) -> Iterator[Candidate]:
     fields: dict[str, Any] = {"ids": ids or _one_or_many(named.paths)}
     comments = {"ids": _id_comment(some), "key": _key_comment(keys)}
     claim = "{right} of {of} events that the newest results name are in results for their windows and keys"
+    if named.owners and linked is not None:
+        yield from _of_intervals(topics, named, keys, fields, comments)
     has_windows = False
     for at, start, end in _window_times(topics, some):
         claims = _claims(at, start, end, some)
@@ -208,6 +210,21 @@ def _of_ids(topics: _Topics, named: Named) -> Iterator[Candidate]:
             yield Candidate(document, guess.label, claim, comments, doubts, linked, refuted)
     if not has_windows:
         yield from _running(topics, named, keys, fields, "ids", comments, linked)
+
+
+def _of_intervals(
+    topics: _Topics, named: Named, keys: Sequence[KeyField], fields: Mapping[str, Any], comments: Mapping[str, str]
+) -> Iterator[Candidate]:
+    """Results that name one pair of events, and the time of its left event."""
+    linked = _linked(topics, _some(named))
+    claim = "{right} of {of} events that the newest results name are in results for their pairs and keys"
+    for at in _event_times(topics):
+        for found in intervals_of(topics.inputs, topics.output, named, keys, at):
+            stated = {**fields, "event_time": found.time.setting}
+            document = topics.document(keys, at, named.ids, stated, "ids", found.guess.oracle)
+            _settle_disorder(topics, at, linked, document)
+            doubts = (*found.guess.doubts, *_doubts(topics, keys, at, found.time))
+            yield Candidate(document, found.guess.label, claim, comments, doubts, linked, found.refuted)
 
 
 def _narrowed(topics: _Topics, named: Named) -> Iterator[tuple[Named, KeyField]]:

@@ -168,6 +168,17 @@ def _agreement(inputs: Sequence[Columns], output: Columns, named: Named) -> floa
     return max((share for _, share in fields), default=0.0)
 
 
+def keys_of_lists(inputs: Sequence[Columns], output: Columns, named: Named) -> list[tuple[KeyField, float]]:
+    """As `key_fields`, of results with lists of ids. In a join the id of one input may be the key: that of an order,
+    which is joined with its payments."""
+    times = {time.path for time in output.times}
+    found = key_fields(inputs, output, named.links, named.ids, (*named.paths, *times))
+    for number in range(0 if found else len(named.owners)):
+        but = [id_ if other != number else "" for other, id_ in enumerate(named.ids)]
+        found += key_fields(inputs, output, named.links, but, (*named.paths, *times))
+    return found
+
+
 def _disjoint(output: Columns, paths: Sequence[str]) -> tuple[str, ...]:
     """Those lists that do not repeat the ids of an earlier one."""
     kept: list[str] = []

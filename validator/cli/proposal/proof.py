@@ -14,7 +14,7 @@ from validator.cli.comparison import Read, counted, sampled, states_values
 from validator.cli.proposal.columns import TopicSample
 from validator.codecs.one_record import Event, Record, Result, Undecodable
 from validator.config.model import Config
-from validator.core.fit import answered, growth
+from validator.core.fit import Answered, answered, growth
 from validator.model.schemas import Schemas
 from validator.stream.sources import readers_of, sources_of
 
@@ -25,17 +25,19 @@ _CLAIMS_MOST: Final = 20_000
 @dataclass(frozen=True)
 class Proof:
     """``right`` of ``of`` windows, or of events that results name, are right. ``unread``: records that do not decode.
-    ``grows``: each result of a cell contains the one before it, so that the emission is cumulative."""
+    ``grows``: each result of a cell contains the one before it, so that the emission is cumulative. ``inputs``: if
+    results name events, the same two numbers for each input whose events they should name."""
 
     right: int
     of: int
     unread: int = 0
     grows: bool = False
+    inputs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def share(self) -> float:
-        """Share of what is right."""
-        return self.right / self.of if self.of else 0.0
+        """Share of what is right. A large input cannot hide a small one: it is that of the input with the least."""
+        return min(right / of if of else 0.0 for right, of in self.inputs.values() or [(self.right, self.of)])
 
 
 @dataclass
@@ -61,7 +63,8 @@ class Prover:
         sample = sampled(config, _some(records), whole=whole)
         events = answered(sample, in_every_cell=config.oracle.in_every_cell)
         right = sum(one.is_right for one in events)
-        return Proof(right, len(events), unread, growth(sample, config.oracle) is not None)
+        grows = growth(sample, config.oracle) is not None
+        return Proof(right, len(events), unread, grows, dict(_of_inputs(config, events)))
 
     def _decoded(
         self, config: Config, document: Mapping[str, Any], linked: Mapping[str, Collection[int]] | None
@@ -93,6 +96,13 @@ class Prover:
             return records
         having = [record for record in records if record.value is not None]
         return [having[row] for row in sorted(linked[topic])]
+
+
+def _of_inputs(config: Config, events: Sequence[Answered]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Each input whose events results name -> how many of these are right, and how many there are."""
+    for entry in config.oracle.named_inputs(config.inputs):
+        mine = [one.is_right for one in events if any(it.topic == entry.topic for it in one.expected)]
+        yield entry.topic, (sum(mine), len(mine))
 
 
 def _about(records: Sequence[Read]) -> Iterator[Read]:

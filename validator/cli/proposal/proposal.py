@@ -208,6 +208,10 @@ def _imperfect(proof: Proof, unread: int) -> Iterator[str]:
     if wrong := proof.of - proof.right:
         verb = "does" if wrong == 1 else "do"
         yield f"{wrong:,} of {proof.of:,} {verb} not agree: violations, or a setting that is wrong. doctor shows one."
+    for topic, (right, of) in proof.inputs.items():
+        if not of or right < _PROVEN * of:
+            said = f"only {right:,} of {of:,} events of {topic} that results name are" if of else f"no event of {topic} is"
+            yield f"{said[:1].upper()}{said[1:]} in a result for its window and key."
     if unread:
         verb = "does" if unread == 1 else "do"
         yield f"{plural(unread, 'sampled record')} {verb} not decode with this file. doctor shows one."
