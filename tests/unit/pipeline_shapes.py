@@ -715,3 +715,36 @@ def payments_of_orders() -> Shape:
         for n, _, at in orders
     ]
     return Shape(given, {"out": log(results)}, {"out": log(results[:40] + results[41:])})
+
+
+@shape
+def sessions_by_their_last_event() -> Shape:
+    """Sessions as Kafka Streams names them, of few users, so that all of them could also be in one long window each."""
+    given, results = [], []
+    for burst in range(8):
+        begin = START_MS + burst * 1_800_000
+        times = [begin + n * 150_000 for n in range(4)]
+        given += [one({"id": 10 * burst + n, "k": "u", "ts": at}) for n, at in enumerate(times)]
+        results.append({"k": "u", "ws": begin, "we": times[-1], "ids": [10 * burst + n for n in range(4)]})
+    lost = [{**it, "ids": [id_ for id_ in it["ids"] if id_ != 41]} for it in results]
+    return Shape({"in": log(given)}, {"out": log(map(one, results))}, {"out": log(map(one, lost))})
+
+
+def backlogs(appended_ms: Callable[[int, int], int]) -> Shape:
+    """Two partitions, of which results have the first one only. The events of the second one are two minutes older.
+    ``appended_ms``: partition and number -> the time of the record."""
+    events = rows(60, 1_000, ("a",))
+    found = listed(
+        events,
+        lambda row: one({"id": row[0], "k": row[1], "ts": row[2]}),
+        10_000,
+        lambda start, key, ids: one({"k": key, "ws": start, "ids": ids}),
+    )
+    given = [
+        one(
+            {"id": n + 1_000 * partition, "k": key, "ts": at - 120_000 * partition}, None, appended_ms(partition, n)
+        )._replace(partition=partition, offset=n)
+        for partition in range(2)
+        for n, key, at in events
+    ]
+    return replace(found, inputs={"in": given})

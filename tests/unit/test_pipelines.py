@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from generator.workloads.kinds import built
 from tests.unit.local_run import judged
-from tests.unit.pipeline_shapes import GALLERY, SHAPES, VALIDATION, Shape, rows
+from tests.unit.pipeline_shapes import GALLERY, SHAPES, START_MS, VALIDATION, Shape, backlogs, listed, log, one, rows
 from tests.unit.proposals import proposed
 from tests.unit.workload_shapes import workload_shape
 from tests.worlds import some
@@ -138,6 +138,44 @@ def test_aggregates_of_fields_are_proposed_beside_the_count() -> None:
         "mean": "avg(amount)",
     }
     assert "18 of 18 windows" in proposal.proof
+
+
+def test_an_engine_that_drops_late_events_is_recognised(tmp_path: Path) -> None:
+    """Every tenth event is a minute old."""
+    events = [(n, key, at - 60_000 * (n % 10 == 9)) for n, key, at in rows(120, 1_000)]
+    of_results = [row for row in events if row[0] % 10 != 9]
+
+    def shape(number: int) -> Shape:
+        return listed(
+            [row for row in of_results if row[0] != number],
+            lambda row: one({"id": row[0], "k": row[1], "ts": row[2]}),
+            10_000,
+            lambda start, key, ids: one({"k": key, "ws": start, "ids": ids}),
+        )
+
+    given = {"in": log(one({"id": n, "k": key, "ts": at}) for n, key, at in events)}
+    perfect = replace(shape(-1), inputs=given, lost=shape(77).outputs)
+    proposal = proposed(perfect)
+    text = text_of(proposal, "records")
+    assert proposal.document["timing"]["late_policy"] == "drop", text
+    assert verdict(judged(text, perfect.logs, tmp_path / "perfect")) is Verdict.PASS
+    broken = judged(text, perfect.broken, tmp_path / "broken")
+    assert broken.violations["confirmed"]["missing"] == 1
+
+
+@pytest.mark.parametrize(
+    ("appended_ms", "said"),
+    [
+        (lambda partition, n: START_MS + 100 * n + 10_000 * partition, "the file says that it drops late events"),
+        (lambda partition, n: START_MS + 1_000 * n - 120_000 * partition, "No event of partition 1 of in is in a"),
+    ],
+    ids=["a backlog after newer events", "in the order of their times"],
+)
+def test_a_partition_in_no_result_is_late_or_in_doubt(appended_ms: Callable[[int, int], int], said: str) -> None:
+    proposal = proposed(backlogs(appended_ms))
+    assert proposal.is_proven
+    assert any(said in one for one in proposal.doubts), proposal.doubts
+    assert ("late_policy" in proposal.document.get("timing", {})) == ("late" in said)
 
 
 def messages() -> tuple[bytes, list[bytes]]:

@@ -104,7 +104,7 @@ def of_claims(claims: Sequence[Claim]) -> Iterator[Guess]:
         return
     after = size_after_last(claims)
     is_session = after is not None if named is not None or after is not None else 0 < step <= most
-    if not overlap and is_session and _begins_with_an_event(claims):
+    if not overlap and is_session and begins_with_an_event(claims):
         yield from _sessions(claims)
     if overlap and step:
         longest = max(max(of) - min(of) for of in starts.values()) + step
@@ -114,8 +114,11 @@ def of_claims(claims: Sequence[Claim]) -> Iterator[Guess]:
     closed = "right" if least > 0 and on_boundary else "left"
     if named is None or named > step:
         yield from _zoned(claims, named)
-    for size in _sizes(named, step, most, closed):
-        yield _tumbling(size, claims[0].start, closed)
+    sizes = list(_sizes(named, step, most, closed))
+    yield from (_tumbling(size, claims[0].start, closed) for size in sizes[:1])
+    if not overlap and named is None and have_several_events(claims) and begins_with_an_event(claims):
+        yield from _sessions(claims)
+    yield from (_tumbling(size, claims[0].start, closed) for size in sizes[1:])
     if named is not None and 0 < step < named:
         yield _sliding(named, step, claims[0].start)
 
@@ -142,7 +145,8 @@ def _sizes(named: int | None, step: int, most: int, closed: str) -> Iterator[int
     fitting = [size for size in USUAL if size > longest]
     dividing = [size for size in reversed(USUAL) if longest < size < step and step % size == 0]
     likely = [size for size in (named, step) if size and size > longest]
-    found = list(dict.fromkeys([*likely, *dividing[:2], *([] if likely else fitting[:1])]))
+    usual = [size for size in likely if size == named or size in USUAL or size % DAY == 0]
+    found = list(dict.fromkeys([*usual, *dividing[:2], *likely, *([] if likely else fitting[:1])]))
     yield from found
     if found:
         yield from (size for size in (found[0] * 2, found[0] // 2) if size and size not in found)
@@ -182,12 +186,21 @@ def _unusual(name: str, size: int) -> Iterator[str]:
     yield f"{text} It would be {nearer}, if a unit is wrong." if nearer else text
 
 
-def _begins_with_an_event(claims: Sequence[Claim]) -> bool:
+def begins_with_an_event(claims: Sequence[Claim]) -> bool:
+    """Whether nearly each result names the time of its first event as its start, as those of sessions do."""
     first: dict[int, int] = {}
     start = {claim.result: claim.start for claim in claims}
     for claim in claims:
         first[claim.result] = min(claim.at, first.get(claim.result, claim.at))
     return sum(first[row] == start[row] for row in first) >= 0.9 * len(first)
+
+
+def have_several_events(claims: Sequence[Claim]) -> bool:
+    """Whether results name events of several times."""
+    times: dict[int, set[int]] = defaultdict(set)
+    for claim in claims:
+        times[claim.result].add(claim.at)
+    return any(len(of) > 1 for of in times.values())
 
 
 def size_after_last(claims: Sequence[Claim]) -> int | None:

@@ -37,12 +37,15 @@ from validator.oracles.guesses import (
     USUAL,
     Claim,
     Guess,
+    begins_with_an_event,
     copying,
+    have_several_events,
     joined,
     of_claims,
     of_starts,
     on_wall_clock,
     running,
+    size_after_last,
     size_named,
     spread,
     step_of,
@@ -522,7 +525,8 @@ def _window_times(topics: _Topics, named: Named | None) -> Iterator[tuple[tuple[
             is_start = "start" in start.path.lower() or start.path.lower().endswith(("ws", "window"))
             is_end = "end" in start.path.lower()
             rank = (at[0].path == "$timestamp", least < 0, is_end, not is_start, most, at[0].form != start.form)
-            found.append((rank, at, start, _end_of(topics.output, start)))
+            end = _end_of(topics.output, start) or _end_of_session(topics, at, start, named)
+            found.append((rank, at, start, end))
     ordered = sorted(found, key=lambda it: it[0])
     yield from ((at, start, end) for _, at, start, end in ordered[:_PAIRS_MOST])
 
@@ -546,6 +550,18 @@ def _end_of(output: Columns, start: Time) -> Time | None:
         is_named = "end" in time.path.lower() and all(span is not None and span >= 0 for span in spans)
         if size_named(spans) is not None or is_named:
             return time
+    return None
+
+
+def _end_of_session(topics: _Topics, at: tuple[Time, ...], start: Time, named: Named | None) -> Time | None:
+    """The field that lies a constant time after the last event of each result, if each begins with its first event."""
+    if named is None:
+        return None
+    for time in topics.output.times:
+        if time.path not in (start.path, "$timestamp"):
+            claims = _claims(at, start, time, named)
+            if have_several_events(claims) and begins_with_an_event(claims) and size_after_last(claims) is not None:
+                return time
     return None
 
 

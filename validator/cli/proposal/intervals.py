@@ -70,9 +70,7 @@ def _interval(
     before = _bound(-least, lambda a, b: _pairs(lefts, rights, -b, -a - 1))
     after = _bound(most, lambda a, b: _pairs(lefts, rights, a + 1, b))
     shown = " to ".join(_signed(it) for it in dict.fromkeys((least, most)))
-    doubt = (
-        f"The interval is a guess: of sampled pairs the event of {topics[1]} is {shown} after that of {topics[0]}."
-    )
+    doubt = f"The interval is a guess: of sampled pairs the event of {topics[1]} is {shown} after that of {topics[0]}."
     owed = _pairs(lefts, rights, -before, after)
     refuted = None
     if owed - len(distances) > (1 - ENOUGH) * owed:

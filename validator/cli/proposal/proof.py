@@ -66,6 +66,11 @@ class Prover:
         grows = growth(sample, config.oracle) is not None
         return Proof(right, len(events), unread, grows, dict(_of_inputs(config, events)))
 
+    def read(self, document: Mapping[str, Any]) -> list[Read]:
+        """All records that decode with a configuration."""
+        config = Config.model_validate(document, context={"folder": Path()})
+        return self._decoded(config, document, None)[0]
+
     def _decoded(
         self, config: Config, document: Mapping[str, Any], linked: Mapping[str, Collection[int]] | None
     ) -> tuple[list[Read], int]:

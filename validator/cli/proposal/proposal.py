@@ -11,6 +11,7 @@ from validator.cli.proposal.aside import set_aside
 from validator.cli.proposal.candidates import Candidate, candidates, with_emission
 from validator.cli.proposal.columns import Columns, TopicSample, columns_of
 from validator.cli.proposal.further import further_values
+from validator.cli.proposal.lateness import lateness_of
 from validator.cli.proposal.matches import FEW
 from validator.cli.proposal.proof import Proof, Prover
 from validator.model.json_text import wire_prefix
@@ -103,6 +104,13 @@ def _proposal(
         candidate, proof = _with_further(candidate, proof, of_inputs, of_outputs, prover, settings)
     others, doubts_of_others = set_aside(of_inputs, aside, candidate.document, prover.schemas)
     candidate = replace(candidate, document={**candidate.document, **others})
+    if is_proven:
+        whole_document = {**settings, **candidate.document}
+        timing, of_lateness = lateness_of(whole_document, prover.read(whole_document), prover.samples)
+        doubts_of_others += of_lateness
+        if timing:
+            timing = {**candidate.document.get("timing", {}), **timing}
+            candidate = replace(candidate, document={**candidate.document, "timing": timing})
     whole = prover.prove({**settings, **candidate.document})
     unread = 0 if whole is None else whole.unread
     text = candidate.claim.format(right=f"{proof.right:,}", of=f"{proof.of:,}")
@@ -209,9 +217,10 @@ def _imperfect(proof: Proof, unread: int) -> Iterator[str]:
         verb = "does" if wrong == 1 else "do"
         yield f"{wrong:,} of {proof.of:,} {verb} not agree: violations, or a setting that is wrong. doctor shows one."
     for topic, (right, of) in proof.inputs.items():
-        if not of or right < _PROVEN * of:
-            said = f"only {right:,} of {of:,} events of {topic} that results name are" if of else f"no event of {topic} is"
-            yield f"{said[:1].upper()}{said[1:]} in a result for its window and key."
+        if not of:
+            yield f"No event of {topic} is in a result."
+        elif right < _PROVEN * of:
+            yield f"Only {right:,} of {of:,} events of {topic} that results name are where this file expects them."
     if unread:
         verb = "does" if unread == 1 else "do"
         yield f"{plural(unread, 'sampled record')} {verb} not decode with this file. doctor shows one."
