@@ -43,7 +43,7 @@ def test_the_history_of_an_event_has_its_records_and_its_cells(run: FedRun, caps
         f"batch 1: set aside as late in lateOutput-0 at offset 0, for cell a of {FIRST}",
         f"batch 1: carried by a result in output-0 at offset 0 (contains the id 2 times), for cell a of {FIRST}",
     ]
-    assert found[4:6] == ["", f"Cell a of the window that starts at {FIRST}"]
+    assert found[4:6] == ["", f"Cell a, which starts at {FIRST}"]
     decided = [line.partition("Z ")[2] for line in found[6:]]
     assert decided[:2] == [
         "batch 1: verdict: 2 expected, 1 processed, 2 duplicate, 1 pending",
@@ -89,7 +89,7 @@ def test_the_history_of_a_cell_has_its_records_by_batch(run: FedRun, capsys: Pri
     run.feed([Fed("output", (1,), MINUTE_US), Fed("click", (2,), 0)])
     for window in ("1970-01-01T00:01:00Z", str(MINUTE_US)):
         found = story(run.state, (window, "a"), capsys)
-        assert found[0] == "Cell a of the window that starts at 1970-01-01T00:01:00.000000Z"
+        assert found[0] == "Cell a, which starts at 1970-01-01T00:01:00.000000Z"
         assert [line.partition("Z ")[2] for line in found[2:]] == [
             "batch 0: 1 contribution in 1 input record of click-0, offset 0",
             "batch 1: 1 contribution in 1 output record of output-0, offset 0",
@@ -104,7 +104,7 @@ def test_a_long_text_is_found_by_its_published_form(run: FedRun, capsys: Printed
     assert len([line for line in short if "offset" in line]) == 1
     assert (
         story(run.state, ("0", shorten(LONG)), capsys)[0]
-        == f"Cell {shorten(LONG)} of the window that starts at {FIRST}"
+        == f"Cell {shorten(LONG)}, which starts at {FIRST}"
     )
 
 

@@ -193,7 +193,7 @@ WRONG: dict[str, tuple[Engine, str, str]] = {
 @pytest.mark.parametrize("name", some(WRONG))
 def test_a_wrong_parameter_accuses_no_correct_engine_and_is_named(name: str, tmp_path: Path) -> None:
     engine, oracle, said = WRONG[name]
-    said = "results have events of other windows or keys" if said == "9_results" else said
+    said = "results have events of other " if said == "9_results" else said
     config = configured(oracle, tmp_path)
     hours = {"days": 1, "months": 4}
     every_us = next((many * 3_600 * SECOND_US for word, many in hours.items() if word in name), 250_000)
@@ -204,6 +204,18 @@ def test_a_wrong_parameter_accuses_no_correct_engine_and_is_named(name: str, tmp
     assert any("in doubt" in one and said in one for one in reasons), reasons
     found = [one for one in doctor(log, config) if one.status == "problem"]
     assert any(said in one.text for one in found), doctor(log, config)
+
+
+def test_the_sentences_of_a_passthrough_have_no_windows(tmp_path: Path) -> None:
+    fields = "{key: k, id: id, event_time: ts}"
+    output = f"outputs.0={{topic: output, evidence: id, fields: {fields}}}"
+    given = (output, "late=[]", "oracle={kind: passthrough, bucket: 10s}", "inputs.0.topic=input")
+    config = loads(EXAMPLES["clickstream"], tmp_path, given, environment={})
+    log = Log([(one, "abc"[one % 3], BEGAN_US + one * SECOND_US) for one in range(200)])
+    for shift_us, wrong, status in ((3_600 * SECOND_US, 200, "problem"), (0, 0, "ok"), (3_600 * SECOND_US, 1, "note")):
+        log.results = [(at_us + (shift_us if one < wrong else 0), key, (one,)) for one, key, at_us in log.events]
+        [found] = doctor(log, config)
+        assert (found.status, "window" in found.text, "bucket" in found.text) == (status, False, True), found.text
 
 
 def damaged(log: Log, at: Sequence[int], how: Callable[[tuple[int, str, Sequence[int]]], Sequence[Any]]) -> Log:

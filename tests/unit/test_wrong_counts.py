@@ -70,7 +70,7 @@ def judged(configured: Oracle, events: list[tuple[str, int]], counts: Counts) ->
         for row in judging.step(facts, read_through(at), Suspicion()).violations:
             confirmed[row["violation"]] = row["class"] if row["confirmed_now"] else ""
     mismatch = judging.sums.fit.mismatch if judging.sums.fit is not None else None
-    return set(confirmed.values()) - {""}, [mismatch_sentence(mismatch)] if mismatch is not None else []
+    return set(confirmed.values()) - {""}, [mismatch_sentence(configured, mismatch)] if mismatch is not None else []
 
 
 WRONG: dict[str, tuple[Oracle, Oracle]] = {

@@ -20,7 +20,8 @@ from validator.core import fit as core_fit
 from validator.core.fit import FEW, Fit, answered, fit_of
 from validator.core.fit_sample import Expected, FitSample, Named, rank_of
 from validator.model.arrays import ABSENT
-from validator.model.wording import plural
+from validator.model.wording import plural, plural_of
+from validator.oracles.seam import Oracle
 from validator.publish.redaction import HIDDEN
 from validator.publish.times import rfc3339
 from validator.reconcile.values import Aggregate, Answered, wrong_value
@@ -47,15 +48,16 @@ def compare(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool
     fit = fit_of(sample, config.oracle, _results(events))
     right = sum(one.is_right for one in events)
     named, known = (sum(bool(rows) for rows in of) for of in _rows(sample))
+    cell, cells = _cell(config.oracle, 1), _cell(config.oracle, 2)
     if fit.mismatch is not None:
-        text = mismatch_sentence(fit.mismatch) + example_clause(config, fit)
+        text = mismatch_sentence(config.oracle, fit.mismatch) + example_clause(config, fit)
         yield problem("results", text, _check(fit))
     elif len(events) >= FEW and not right:
-        text = f"none of {plural(len(events), 'event')} is in a result for its window and key"
+        text = f"none of {plural(len(events), 'event')} is in a result for its {cell}"
         yield problem("results", text + example_clause(config, fit), "check the fields of key and time and their units")
     elif found := [topic for topic in inputs if len(inputs) > 1 and _none_is_right(events, topic)]:
         many = sum(one.expected[0].topic == found[0] for one in events)
-        text = f"none of {plural(many, 'event')} of {found[0]} is in a result for its window and key"
+        text = f"none of {plural(many, 'event')} of {found[0]} is in a result for its {cell}"
         place = config.entry_of(found[0])
         yield problem(
             "results", text + example_clause(config, fit, found[0]), f"check the key and the time in {place}.fields"
@@ -64,11 +66,17 @@ def compare(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool
         text = "no id of a result is the id of an event" + example_clause(config, fit)
         yield problem("results", text, "check inputs[].fields.id and outputs[].fields.ids")
     elif events:
-        said = "is in a result for its window and key" if right == 1 else "are in results for their windows and keys"
+        said = f"is in a result for its {cell}" if right == 1 else f"are in results for their {cells}"
         text = f"{right:,} of {plural(len(events), 'event')} that the newest results name {said}"
         yield ok("results", text) if right == len(events) else note("results", text + example_clause(config, fit))
     if fit.growth is not None:
         yield problem("emission", growth_sentence(config, fit.growth), "check outputs[].emission")
+
+
+def _cell(oracle: Oracle, count: int) -> str:
+    """What names a cell, or several, in words."""
+    time, key = (oracle.cell_noun, "key") if count == 1 else (plural_of(oracle.cell_noun), "keys")
+    return f"{time} and {key}" if oracle.has_windows else key
 
 
 def _none_is_right(events: Sequence[core_fit.Answered], topic: str) -> bool:
@@ -204,8 +212,10 @@ def _are_right(config: Config, events: Sequence[Event], results: Sequence[Result
 def _counts(config: Config, found: Counted) -> Iterator[CheckResult]:
     if not found.of:
         return
-    noun = "key" if config.oracle.by_key else "window"
-    text = f"the results of {found.right:,} of {plural(found.of, noun)} state the values of their events"
+    noun = "key" if config.oracle.by_key else config.oracle.cell_noun
+    text = (
+        f"the results of {found.right:,} of {plural(found.of, noun, plural_of(noun))} state the values of their events"
+    )
     if found.right == found.of:
         yield ok("results", text)
         return

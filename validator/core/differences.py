@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from validator.model.wording import plural
+from validator.model.wording import plural, plural_of
 from validator.oracles.alternatives import begins
 from validator.oracles.seam import Oracle
 from validator.settings.durations import format_duration
@@ -113,10 +113,11 @@ def _of_instants(oracle: Oracle, expected_us: int, named_us: int, result_us: int
     later = f"{format_duration(abs(shift_us))} {'later' if shift_us > 0 else 'earlier'}"
     zone = ", as between local time and UTC" if shift_us % _QUARTER_US == 0 and abs(shift_us) <= _ZONE_MOST_US else ""
     if not begins(oracle, np.array([named_us], dtype=np.int64))[0]:
-        yield f"no window of the oracle begins at this instant, {later}{zone}"
+        yield f"no {oracle.cell_noun} of the oracle begins at this instant, {later}{zone}"
     # Sessions have no adjacent windows, and on the wall clock of a zone windows are not a fixed time apart.
     is_even = oracle.merging_gap_us is None and oracle.grid_us * oracle.cells_most >= oracle.span_us
     if is_even and shift_us % oracle.grid_us == 0:
         count = abs(shift_us) // oracle.grid_us
-        yield f"{later}{zone}: {'the adjacent window' if count == 1 else f'an offset of {count:,} whole windows'}"
+        adjacent, several = f"the adjacent {oracle.cell_noun}", plural_of(oracle.cell_noun)
+        yield f"{later}{zone}: {adjacent if count == 1 else f'an offset of {count:,} whole {several}'}"
     yield f"{later}{zone}"

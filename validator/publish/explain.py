@@ -208,7 +208,7 @@ def _lines_of_cells(tables: StateTables, cells: Sequence[_Cell]) -> Iterator[lis
     violations = _rows_by_cell(tables, Table.VIOLATIONS, cells, ("batch", "class"))
     for cell in cells:
         start_us, key = cell
-        window = "" if start_us is None else f" of the window that starts at {rfc3339(start_us)}"
+        window = "" if start_us is None else f", which starts at {rfc3339(start_us)}"
         judged = [f"  {_verdict(row)}" for row in verdicts.get(cell, ())[:_ROWS_MAX]]
         yield [
             f"Cell {shorten(key)}{window}",

@@ -7,7 +7,7 @@ from typing import Final
 
 from validator.model.snapshot import ViolationRecord
 from validator.model.terminal import as_value, shell_word
-from validator.model.wording import plural
+from validator.model.wording import plural, plural_of
 from validator.publish.redaction import HIDDEN
 from validator.publish.runbook_pages import runbook_place
 from validator.publish.sentences import clock
@@ -57,8 +57,7 @@ def extent(records: Iterable[ViolationRecord], count: int, noun: str = "window")
     if not cells:
         return None
     starts, keys = sorted({start for start, _ in cells}), {key for _, key in cells}
-    first_word, _, more = noun.partition(" ")
-    several = f"{first_word}s {more}".rstrip()
+    several = plural_of(noun)
     if HIDDEN in keys:
         return f"{plural(len(starts), noun, several)} from {clock(starts[0])} UTC on; keys are hidden"
     of = plural(len(keys), "key")

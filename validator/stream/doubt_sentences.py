@@ -25,7 +25,8 @@ from validator.core.totals import CellTotals, TopicCounts
 from validator.model.classes import VIOLATES, Guarantee, ViolationClass
 from validator.model.grading import Doubt
 from validator.model.progress import IngestProgress
-from validator.model.wording import plural
+from validator.model.wording import plural, plural_of
+from validator.oracles.seam import Oracle
 from validator.reconcile.judge import VIOLATIONS
 from validator.settings.built import CUMULATIVE
 from validator.stream import refused_fields
@@ -66,7 +67,7 @@ def configuration_doubts(
         seen = _contributions_doubt(config, sums, 0 if sums.matched else decoded_results(progress))
         yield Doubt(f"{seen}{example_clause(config, fit)}; {_CORRECT}")
     elif fit.mismatch is not None:
-        yield Doubt(f"{mismatch_sentence(fit.mismatch)}{example_clause(config, fit)}; {_CORRECT}")
+        yield Doubt(f"{mismatch_sentence(config.oracle, fit.mismatch)}{example_clause(config, fit)}; {_CORRECT}")
     if values_in_doubt(sums):
         yield Doubt(_values_doubt(sums))
     if fit.growth is not None and sums.counts[ViolationClass.DUPLICATE]:
@@ -95,14 +96,16 @@ _SIDES: Final = ("", "input", "output")
 _CORRECT: Final = "correct it and begin with a new state.path"
 
 
-def mismatch_sentence(one: Mismatch) -> str:
+def mismatch_sentence(oracle: Oracle, one: Mismatch) -> str:
     """Why results systematically name other cells than the configuration expects."""
+    cells = plural_of(oracle.cell_noun) if oracle.has_windows else "keys"
+    others = f"{cells} or keys" if oracle.has_windows else cells
     many = f"{one.many:,} of {one.among:,}"
     seen = {
-        "grid": f"{many} results name a start at which no window of the oracle begins",
-        "results": f"{many} results have events of other windows or keys",
-        "value": f"results name other windows for {many} sampled events than the oracle expects",
-        "counts": f"{many} results state other numbers or values than the events of their windows give",
+        "grid": f"{many} results name a start at which no {oracle.cell_noun} of the oracle begins",
+        "results": f"{many} results have events of other {others}",
+        "value": f"results name other {cells} for {many} sampled events than the oracle expects",
+        "counts": f"{many} results state other numbers or values than the events of their {cells} give",
     }[one.sign]
     check = "a parameter of the oracle, or the fields of key and time, may be wrong"
     return f"the configuration is in doubt: {seen}: {_other_value(one) or check}"
