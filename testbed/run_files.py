@@ -139,10 +139,11 @@ def write_load(
     per_second: int,
     seconds: float,
     seed: int,
+    pages: int = PAGES,
 ) -> Path:
     """Write the generator's configuration file and return its path. The generator writes its journal and
     ``summary.json`` to ``folder/journal``."""
-    events_per_window = per_second * window_ms // (PAGES * 1000)
+    events_per_window = per_second * window_ms // (pages * 1000)
     return write_yaml(
         folder / "load.yaml",
         {
@@ -152,7 +153,7 @@ def write_load(
             **({"update_topic": topics.inputs[1]} if len(topics.inputs) > 1 else {}),
             **topics.workload.settings(window_ms, events_per_window),
             "window": f"{window_ms}ms",
-            "keys": {"pages": PAGES},
+            "keys": {"pages": pages},
             "events_per_window": events_per_window,
             "start": "now",
             "rate": {"shape": "event_time", "speed": 1},

@@ -167,7 +167,9 @@ def _names(failures: Sequence[Failure]) -> str:
 
 
 def _setting(value: object) -> str:
-    return ", ".join(f"{name} {part}" for name, part in value.items()) if isinstance(value, Mapping) else str(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_setting(part)}" for name, part in value.items()) or "none"
+    return str(value)
 
 
 def markdown(table: Table) -> str:

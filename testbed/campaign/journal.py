@@ -89,7 +89,8 @@ class CampaignJournal:
         settings = [line["settings"] for line in self._lines if line["event"] == "campaign"]
         before: dict[str, Any] = settings[0] if settings else self._plan.same_in_all
         for name, value in self._plan.same_in_all.items():
-            if before.get(name) != value:
+            # A key that the earlier version did not have was at its default.
+            if before.get(name, CampaignPlan.model_fields[name].default) != value:
                 raise PlanError(
                     f"{name}: the runs in {self._folder} were made with {before.get(name)}, not {value}; restore "
                     "the earlier value, or use another results folder."

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from random import Random
@@ -15,6 +16,7 @@ from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import Guarantee
 
 _ONLY_KEYS: Final = ("engine", "workload", "guarantee", "fault", "repetition")
+_NAME_MAX: Final = 120
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Cell:
     def name(self) -> str:
         """Name in files and, with the repetition, in topics."""
         parts = (self.engine, self.workload, self.guarantee, self.fault, *(f"{key}{value}" for key, value in self.axes))
-        return "-".join(parts)
+        return _fitting("-".join(parts))
 
     @property
     def setting(self) -> str:
@@ -84,9 +86,11 @@ def matrix(plan: CampaignPlan) -> Matrix:
             if (reason := _cannot(engine, guarantee)) is not None:
                 left_out.append(reason)
                 continue
-            cells += [
-                Cell(engine, workload, guarantee, fault, axes) for fault in plan.faults for axes in plan.combinations
-            ]
+            for fault, axes in product(plan.faults, plan.combinations(engine)):
+                if (reason := _no_standby(engine, plan, dict(axes))) is not None:
+                    left_out.append(reason)
+                    continue
+                cells.append(Cell(engine, workload, guarantee, fault, axes))
     for key, wanted in (("engine", plan.engines), ("workload", plan.workloads), ("guarantee", plan.guarantees)):
         for value in wanted:
             if all(getattr(cell, key) != value for cell in cells):
@@ -115,7 +119,7 @@ def only(chosen: Sequence[Run], texts: Sequence[str]) -> tuple[Run, ...]:
         if key not in keys or not values:
             example = "--only engine=flink,storm"
             raise PlanError(f"--only {text}: write KEY=VALUE, as in {example}; keys are {', '.join(keys)}.")
-        known = {_value(run, key) for run in chosen}
+        known = {value for run in chosen if (value := _value(run, key))}
         for value in (wanted := values.split(",")):
             if value not in known:
                 raise PlanError(f"--only {text}: the plan has no {key} {value}; it has {', '.join(sorted(known))}.")
@@ -128,13 +132,32 @@ def only(chosen: Sequence[Run], texts: Sequence[str]) -> tuple[Run, ...]:
 def _value(run: Run, key: str) -> str:
     if key in _ONLY_KEYS:
         return str(run.repetition if key == "repetition" else getattr(run.cell, key))
-    return dict(run.cell.axes)[key]
+    return dict(run.cell.axes).get(key, "")
 
 
 def _cannot(engine: str, guarantee: Guarantee) -> str | None:
     if engine == REFERENCE or guarantee in REGISTRY[engine].guarantees:
         return None
     return f"{engine} does not support {guarantee}, only {' or '.join(REGISTRY[engine].guarantees)}."
+
+
+def _no_standby(engine: str, plan: CampaignPlan, axes: Mapping[str, str]) -> str | None:
+    wanted = int(axes.get("standby", plan.standby))
+    workers = int(axes.get("parallelism", plan.parallelism))
+    if wanted > (0 if engine == REFERENCE else REGISTRY[engine].engine.standbys):
+        return f"{engine} has no standby instances."
+    if engine == "kafka_streams" and 0 < wanted >= workers:
+        return "A standby replica of kafka_streams is on another instance, and with parallelism 1 there is none."
+    return None
+
+
+def _fitting(name: str) -> str:
+    """``name`` as a part of the names of files and topics, which Kafka limits to 249 characters."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    if plain == name and len(name) <= _NAME_MAX:
+        return name
+    # What was replaced or cut off must still tell two cells apart.
+    return f"{plain[:_NAME_MAX]}-{zlib.crc32(name.encode()):08x}"
 
 
 def _seed(plan: CampaignPlan, cell: Cell, repetition: int) -> int:

@@ -217,7 +217,7 @@ class OneRun:
             bootstrap_servers=servers, node=node, input=topics.inputs[0], output=topics.output, late=topics.late[0],
             workload=cell.workload, update_input=topics.inputs[-1], late_updates=topics.late[-1],
             group=self._run.name, guarantee=cell.guarantee, parallelism=plan.parallelism, window_ms=plan.window_ms,
-            max_disorder_ms=REGISTRY[cell.engine].slack_ms, timeouts=times,
+            standby=plan.standby, options=plan.engine_options.get(cell.engine, {}), max_disorder_ms=REGISTRY[cell.engine].slack_ms, timeouts=times,
         )  # fmt: skip
         return make_engine(cell.engine, real, folder)
 
@@ -247,7 +247,7 @@ class OneRun:
         seconds = plan.preload + plan.phases.seconds_most + plan.phases.control + 2 * HEAL_SECONDS_MAX
         config = write_load(
             self._broker.bootstrap_servers, self._folder, topics=self._topics, window_ms=plan.window_ms,
-            per_second=plan.rate, seconds=seconds, seed=self._run.seed,
+            per_second=plan.rate, seconds=seconds, seed=self._run.seed, pages=plan.keys,
         )  # fmt: skip
         self._shape(config)
         load = OwnedProcess(
@@ -258,11 +258,13 @@ class OneRun:
         return load
 
     def _shape(self, config: Path) -> None:
-        """Add the producers and bursts of the plan to the configuration of the load."""
+        """Add the producers, updates and bursts of the plan to the configuration of the load."""
         plan, load = self._plan, yaml.safe_load(config.read_text(encoding="utf-8"))
         load["producers"] = plan.producers
         # The generator's number is that of each producer.
         load["events_per_window"] //= plan.producers
+        if plan.update_percent is not None and "update_topic" in load:
+            load["update_percent"] = plan.update_percent
         if plan.bursts is not None:
             load["rate"] = {
                 "shape": "burst", "events_per_second": plan.rate,

@@ -11,12 +11,12 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from faults.section import Seconds, Section, problems_of
 from generator.workloads.kinds import DEFAULT, known, named
 from testbed.campaign.search import Search
-from testbed.engines.real import PROFILES, EngineRefused, Timeouts, timeouts
+from testbed.engines.real import PROFILES, WORKERS_MAX, EngineRefused, Timeouts, timeouts
 from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import Guarantee
 from testbed.run_files import PAGES
@@ -62,8 +62,38 @@ def _known_engines(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _text(value: object) -> object:
+    # YAML reads `true` as a boolean; engines take text.
+    return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int | float) else value
+
+
+def _engine_options(options: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
+    for name in options:
+        if name not in REGISTRY:
+            raise ValueError(f"{name} has no options; use {', '.join(REGISTRY)}")
+    return options
+
+
 OnceEach = AfterValidator(_once_each)
-AxisName = Literal["rate", "window", "parallelism", "partitions", "producers", "preload", "timeouts", "missing_after"]
+Text = Annotated[str, BeforeValidator(_text)]
+_AXES: Final = (
+    "rate", "window", "parallelism", "partitions", "producers", "preload", "timeouts", "missing_after", "keys",
+    "update_percent", "standby", "commit_interval", "session_timeout",
+)  # fmt: skip
+
+
+def _axis(name: str) -> str:
+    if name not in _AXES and _option_of(name) is None:
+        raise ValueError(f"{name} is not an axis; use {', '.join(_AXES)}, or ENGINE.OPTION")
+    return name
+
+
+def _option_of(axis: str) -> tuple[str, str] | None:
+    """Engine and option of an axis such as ``flink.execution.checkpointing.unaligned.enabled``; None: of the plan."""
+    engine, _, option = axis.partition(".")
+    return (engine, option) if option and engine in REGISTRY else None
+
+
 Axes = tuple[tuple[str, str], ...]
 """The values of a cell on the axes of the plan: (key, value as in the plan's file)."""
 
@@ -120,7 +150,19 @@ class CampaignPlan(Section):
     rate: Annotated[int, Field(ge=PAGES, le=200_000)] = 3000
     """Events per second."""
     window: Annotated[Seconds, Field(gt=0)] = 1.0
-    parallelism: Annotated[int, Field(ge=1, le=3)] = 2
+    keys: Annotated[int, Field(ge=1, le=100_000)] = PAGES
+    """Keys of the load: each has a cell, and a part of the engine's state, in each window."""
+    update_percent: Annotated[float, Field(gt=0, lt=100)] | None = None
+    """Share of updates in a workload with updates; None: that of the workload."""
+    parallelism: Annotated[int, Field(ge=1, le=WORKERS_MAX)] = 2
+    standby: Annotated[int, Field(ge=0, le=1)] = 0
+    """Flink: a further TaskManager. Kafka Streams: a standby replica of each task's state on another instance."""
+    commit_interval: Annotated[Seconds, Field(gt=0)] | None = None
+    """Instead of that of ``timeouts``."""
+    session_timeout: Annotated[Seconds, Field(ge=1)] | None = None
+    """Instead of that of ``timeouts``, whose heartbeats change in proportion."""
+    engine_options: Annotated[Mapping[str, Mapping[str, Text]], AfterValidator(_engine_options)] = {}
+    """Engine -> its own options, which replace those of the test bed."""
     partitions: Annotated[int, Field(ge=1, le=64)] = 2
     """Partitions of each input and of the output."""
     producers: Annotated[int, Field(ge=1, le=16)] = 1
@@ -128,8 +170,11 @@ class CampaignPlan(Section):
     bursts: Bursts | None = None
     preload: Seconds = 0.0
     """The engine starts after this time of load, on a backlog."""
-    axes: Mapping[AxisName, Annotated[tuple[int | str, ...], Field(min_length=1), OnceEach]] = {}
-    """Key -> values: a cell for each combination, instead of the one value of the key."""
+    axes: Mapping[
+        Annotated[str, AfterValidator(_axis)], Annotated[tuple[Text, ...], Field(min_length=1), OnceEach]
+    ] = {}
+    """Key, or ENGINE.OPTION -> values: a cell for each combination, instead of the one value. The option of an engine
+    is an axis of its cells only."""
     repeats: str = ""
     """The published table that the plan repeats, and what differs."""
     timeouts: str = "local"
@@ -144,7 +189,15 @@ class CampaignPlan(Section):
 
     def timeouts_of(self, engine: str) -> Timeouts:
         """The timeouts of an engine. Raises EngineRefused if the profile has none for it."""
-        return timeouts(self.timeouts, engine) if engine != REFERENCE else timeouts("local", engine)
+        found = timeouts(self.timeouts, engine) if engine != REFERENCE else timeouts("local", engine)
+        changes: dict[str, float] = {}
+        if self.commit_interval is not None:
+            changes["commit_interval_seconds"] = self.commit_interval
+        if self.session_timeout is not None:
+            share = self.session_timeout / found.session_timeout_seconds
+            changes["session_timeout_seconds"] = self.session_timeout
+            changes["heartbeat_interval_seconds"] = share * found.heartbeat_interval_seconds
+        return found.model_copy(update=changes)
 
     @property
     def window_ms(self) -> int:
@@ -159,19 +212,29 @@ class CampaignPlan(Section):
             exclude={"engines", "workloads", "guarantees", "faults", "repetitions", "results", "axes", "repeats"},
         )
 
-    @property
-    def combinations(self) -> tuple[Axes, ...]:
-        """The values on all axes of the plan; one empty combination if it has none."""
-        rows = [[(name, str(value)) for value in values] for name, values in self.axes.items()]
+    def combinations(self, engine: str) -> tuple[Axes, ...]:
+        """The values of an engine's cells on all axes of the plan; one empty combination if it has none."""
+        rows = [
+            [(name, value) for value in values]
+            for name, values in self.axes.items()
+            if (option := _option_of(name)) is None or option[0] == engine
+        ]
         return tuple(product(*rows))
 
     def on(self, axes: Axes) -> CampaignPlan:
         """The plan of a cell. Raises PlanError if a value cannot be used."""
         if not axes:
             return self
-        values = {name: int(value) if value.isdecimal() else value for name, value in axes}
+        values: dict[str, object] = {}
+        options = {engine: dict(own) for engine, own in self.engine_options.items()}
+        for name, value in axes:
+            if (option := _option_of(name)) is None:
+                values[name] = int(value) if value.isdecimal() else value
+            else:
+                options.setdefault(option[0], {})[option[1]] = value
         where = ", ".join(f"{name} {value}" for name, value in axes)
-        return parse({**self.model_dump(mode="json", exclude={"axes"}), **values}, f"axes ({where})")
+        plan = {**self.model_dump(mode="json", exclude={"axes"}), **values, "engine_options": options}
+        return parse(plan, f"axes ({where})")
 
     def at_rate(self, rate: int) -> Self:
         """The plan of one trial of the search."""
@@ -185,29 +248,38 @@ class CampaignPlan(Section):
     def _consistent(self) -> Self:
         if self.search is not None and set(self.faults) != {"none"}:
             raise ValueError("a search has no faults; write faults: [none]")
-        if self.search is not None and self.search.rates[0] * self.window < PAGES * self.producers:
-            raise ValueError(f"search.rates is too low for an event of each of {PAGES} pages in every window; raise it")
+        keys = self.keys * self.producers
+        if self.search is not None and self.search.rates[0] * self.window < keys:
+            raise ValueError(
+                f"search.rates is too low for an event of each of {self.keys} pages in every window; raise it"
+            )
         if self.phases.control < CONTROL_WINDOWS_LEAST * self.window:
             raise ValueError(
                 f"phases.control is shorter than {CONTROL_WINDOWS_LEAST} windows and gives no baseline: the "
                 f"recovery detector averages the rate over {RATE_WINDOWS} windows; lengthen phases.control"
             )
         for workload in map(named, self.workloads):
-            if self.rate * self.window * workload.rarest_share < PAGES * self.producers:
+            share = workload.rarest_share
+            if self.update_percent is not None and len(workload.streams) > 1:
+                share = min(self.update_percent, 100 - self.update_percent) / 100
+            if self.rate * self.window * share < keys:
                 rarest = workload.streams[-1].name
                 raise ValueError(
-                    f"rate is too low for one {rarest} of each of {PAGES} pages in every window of {workload.kind}; "
+                    f"rate is too low for one {rarest} of each of {self.keys} pages in every window of {workload.kind}; "
                     "raise it"
                 )
         if self.timeouts != "local" and self.timeouts not in PROFILES:
             raise ValueError(f"there is no profile {self.timeouts} of timeouts; use local, {', '.join(PROFILES)}")
         if self.parallelism < 2 and "kafka_streams" in self.engines and "pause_above_timeout" in self.faults:
-            raise ValueError("with parallelism 1 no instance can take over from a paused one; use 2 or 3")
+            raise ValueError("with parallelism 1 no instance can take over from a paused one; use 2 or more")
         if self.missing_after <= self.phases.failure and set(self.faults) != {"none"}:
             raise ValueError(
                 f"missing_after must be above phases.failure ({self.phases.failure:g}s); otherwise results that a "
                 "fault only delays are reported as missing; lengthen missing_after"
             )
+        for name in self.axes:
+            if (option := _option_of(name)) is not None and option[0] not in self.engines:
+                raise ValueError(f"axes: {option[0]} is not one of engines; remove {name}, or add the engine")
         for engine in self.engines:
             try:
                 session = self.timeouts_of(engine).session_timeout_seconds
@@ -236,7 +308,7 @@ def load(path: Path) -> CampaignPlan:
     if not isinstance(data, dict):
         raise PlanError(f"{path}: must contain a mapping with engines:, guarantees: and faults:.")
     plan = parse(data, str(path), text)
-    for axes in plan.combinations:
+    for axes in dict.fromkeys(axes for engine in plan.engines for axes in plan.combinations(engine)):
         plan.on(axes)
     results = plan.results if "results" in plan.model_fields_set else Path(f"{path.stem}-results")
     return plan.model_copy(update={"results": Path(os.path.normpath(path.parent / results))})
@@ -249,7 +321,7 @@ def parse(data: Mapping[str, object], source: str = "plan", text: str = "") -> C
     except ValidationError as error:
         problems = problems_of(error)
         first = problems[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where = ".".join(str(part) for part in first["loc"] if part != "[key]")
         reason = first["msg"].removeprefix("Value error, ").rstrip(".")
         if first["type"] == "extra_forbidden":
             reason = "is not a known key; docs/campaigns.md lists the keys"

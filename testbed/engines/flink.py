@@ -44,6 +44,7 @@ class FlinkEngine(JvmEngine):
     guarantees = ("exactly_once", "at_least_once")
     lock = HERE / "flink.lock"
     source = SOURCES / "FlinkJob.java"
+    standbys = 1
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
         """Raises EngineRefused."""

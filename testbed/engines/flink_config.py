@@ -87,6 +87,7 @@ def write_config(settings: RealEngineSettings, folder: Path, *, rpc_port: int, r
         "resourcemanager.standalone.start-up-time": "60s",
         "slot.request.timeout": "60000ms",
         "io.tmp.dirs": str(folder / "tmp"),
+        **settings.options,
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(options, sort_keys=False), encoding="utf-8")
     loggers = [

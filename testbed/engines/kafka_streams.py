@@ -31,11 +31,16 @@ class KafkaStreamsEngine(JvmEngine):
     guarantees = ("exactly_once", "at_least_once")
     lock = HERE / "kafka_streams.lock"
     source = SOURCES / "KafkaStreamsJob.java"
+    standbys = 1
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
         """Raises EngineRefused."""
-        if settings.standby:
-            raise EngineRefused("kafka_streams has no standby workers; raise parallelism instead.")
+        if settings.standby >= settings.parallelism:
+            raise EngineRefused(
+                "A standby replica of kafka_streams needs another instance; raise parallelism, or leave standby at 0."
+            )
+        if any(name.startswith("job.") for name in settings.options):
+            raise EngineRefused("Options that begin with job. are those of the test bed's job; remove them.")
         super().__init__(settings, folder, roles=["worker"] * settings.parallelism)
         self.own_servers: tuple[str, ...] = ()
         """The bootstrap servers of each instance if each has its own link. Set before the start."""
@@ -68,6 +73,7 @@ class KafkaStreamsEngine(JvmEngine):
             "processing.guarantee": _PROCESSING[settings.guarantee],
             "commit.interval.ms": _ms(times.commit_interval_seconds),
             "num.stream.threads": "1",
+            "num.standby.replicas": str(settings.standby),
             "replication.factor": "-1",  # the brokers' default
             "consumer.auto.offset.reset": "earliest",
             "consumer.session.timeout.ms": _ms(times.session_timeout_seconds),
@@ -83,6 +89,7 @@ class KafkaStreamsEngine(JvmEngine):
             "job.window.ms": str(settings.window_ms),
             "job.behind.ms": str(settings.max_disorder_ms + settings.allowed_lateness_ms),
             "job.idle.ms": _ms(settings.idle_after_seconds or 0),
+            **settings.options,
         }
 
     def _is_ready(self, instance: int) -> bool:

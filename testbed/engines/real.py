@@ -107,6 +107,10 @@ PROFILES: Final[Mapping[str, Mapping[str, Timeouts]]] = {
 """Profile -> engine -> its timeouts, from the papers or their code (PGVal, OSPBench, Vogel et al.)."""
 
 
+WORKERS_MAX: Final = 5
+"""Most workers of an engine, as in OSPBench and PGVal."""
+
+
 class EngineRefused(Exception):
     """An engine does not support the settings. The message is one sentence with the fix."""
 
@@ -147,10 +151,13 @@ class RealEngineSettings(BaseModel):
     """Name, or beginning of the name, of everything that the engine creates on the broker: consumer group, internal
     topics, transactional ids."""
     guarantee: Guarantee = "exactly_once"
-    parallelism: int = Field(default=1, ge=1, le=3)
+    parallelism: int = Field(default=1, ge=1, le=WORKERS_MAX)
     """Workers that share the partitions."""
     standby: int = Field(default=0, ge=0, le=1)
-    """Number of additional workers that take over from a dead one."""
+    """Flink: additional workers that take over from a dead one. Kafka Streams: copies of each task's state on other
+    instances."""
+    options: Mapping[str, str] = {}
+    """The engine's own options, which replace those that the test bed sets."""
     window_ms: int = Field(default=60_000, gt=0)
     max_disorder_ms: int = Field(default=0, ge=0)
     allowed_lateness_ms: int = Field(default=0, ge=0)
@@ -191,6 +198,8 @@ class RealEngine(ProcessEngine):
     """What its job can do."""
     commits_without_pause: bool = False
     """Whether it supports a commit interval of 0."""
+    standbys: int = 0
+    """The most standby instances that it supports."""
 
     def __init__(self, settings: RealEngineSettings, folder: Path, *, roles: Sequence[str]) -> None:
         """Raises EngineRefused if the engine or its job does not support ``settings``."""
@@ -201,6 +210,8 @@ class RealEngine(ProcessEngine):
                 f"{self.name} has no job for workload {settings.workload}; use {' or '.join(self.workloads())}, "
                 "or another engine."
             )
+        if settings.standby > self.standbys:
+            raise EngineRefused(f"{self.name} has no standby workers; leave standby at 0.")
         if settings.timeouts.commit_interval_seconds == 0 and not self.commits_without_pause:
             raise EngineRefused(f"{self.name} does not support commit_interval_seconds 0; set it above 0.")
         super().__init__(folder, roles=roles)

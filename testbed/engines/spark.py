@@ -42,8 +42,6 @@ class SparkEngine(RealEngine):
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
         """``folder`` receives configuration, log, checkpoint and temporary files. Raises EngineRefused."""
-        if settings.standby:
-            raise EngineRefused("spark has no standby workers, its driver is one process; leave standby at 0.")
         if settings.joins and settings.idle_after_seconds is not None:
             raise EngineRefused("The windows of spark's join wait for both inputs; leave out idle_after_seconds.")
         super().__init__(SparkSettings.of(settings), folder, roles=["driver"])

@@ -44,6 +44,8 @@ _TIME: Final = "yyyy-MM-dd'T'HH:mm:ss.SSS"
 _POLL_SECONDS: Final = 0.05
 _BATCH_END_SECONDS_MAX: Final = 10.0
 _MESSAGE_BYTES_MAX: Final = 8_000_000
+_OF_SESSION: Final = "spark."
+"""Prefix of options of the session. The others, such as `maxOffsetsPerTrigger`, are those of the source."""
 _LOG: Final = """rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
 appender.console.type = Console
@@ -151,6 +153,7 @@ def spark_options(settings: SparkSettings, jars: Sequence[Path], scratch: Path) 
         "spark.sql.streaming.multipleWatermarkPolicy": "min",
         # Otherwise a window would produce its result only at the event after the one that closed it.
         "spark.sql.streaming.noDataMicroBatches.enabled": "true",
+        **{name: text for name, text in settings.options.items() if name.startswith(_OF_SESSION)},
     }
 
 
@@ -163,6 +166,7 @@ def start_query(session: SparkSession, settings: SparkSettings, checkpoint: Path
         "startingOffsets": "earliest",
         # A start outside the log means lost input: fail instead of skipping it.
         "failOnDataLoss": "true",
+        **{name: text for name, text in settings.options.items() if not name.startswith(_OF_SESSION)},
     }
     sink = {
         "kafka.bootstrap.servers": settings.bootstrap_servers,

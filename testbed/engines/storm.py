@@ -52,8 +52,6 @@ class StormEngine(JvmEngine):
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
         """Raises EngineRefused."""
-        if settings.standby:
-            raise EngineRefused("storm starts a dead worker again and has no standby; leave standby at 0.")
         if settings.joins and settings.idle_after_seconds is not None:
             raise EngineRefused("The join of storm waits for all partitions; leave out idle_after_seconds.")
         super().__init__(_with_message_timeout(settings), folder, roles=_ROLES)
@@ -98,7 +96,7 @@ class StormEngine(JvmEngine):
         if self._submitter is None:
             write_cluster(
                 self._folder, self._ports, self.engine_jars(),
-                times=self.settings.timeouts, log=self._log(WORKER),
+                times=self.settings.timeouts, log=self._log(WORKER), options=self.settings.options,
                 host=LOOPBACK if self.node is None else self.node.host,
             )  # fmt: skip
         if self._worker() is None and self._log(WORKER).exists():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import yaml
@@ -26,9 +27,11 @@ class StormPorts:
 
 
 def write_cluster(
-    folder: Path, ports: StormPorts, jars: Sequence[Path], *, times: Timeouts, log: Path, host: str = LOOPBACK
-) -> None:
-    """Make ``folder`` a Storm home whose worker logs to ``log``. ``host``: the address of ZooKeeper and Nimbus."""
+    folder: Path, ports: StormPorts, jars: Sequence[Path], *, times: Timeouts, log: Path, host: str = LOOPBACK,
+    options: Mapping[str, str] = MappingProxyType({}),
+) -> None:  # fmt: skip
+    """Make ``folder`` a Storm home whose worker logs to ``log``. ``host``: the address of ZooKeeper and Nimbus.
+    ``options``: values as YAML, which replace ours. A topology's options may be among them."""
     for name in ("conf", "log4j2", "logs", "lib-worker", "zookeeper"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for jar in jars:
@@ -36,7 +39,10 @@ def write_cluster(
         if not link.is_symlink():
             link.symlink_to(jar)
     (folder / "conf" / "storm.yaml").write_text(
-        yaml.safe_dump(storm_options(folder, ports, times, host)), encoding="utf-8"
+        yaml.safe_dump(
+            storm_options(folder, ports, times, host) | {name: yaml.safe_load(text) for name, text in options.items()}
+        ),
+        encoding="utf-8",
     )
     (folder / "conf" / "zookeeper.cfg").write_text(zookeeper_options(folder, ports, host), encoding="utf-8")
     (folder / "log4j2" / "daemon.xml").write_text(_logging(_CONSOLE), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,11 @@ ROOT = Path(__file__).parents[2]
         ({"parallelism": 1, "faults": ["pause_above_timeout"]}, "parallelism 1"),
         ({"rate": 6, "window": "500ms"}, "rate is too low for one click"),
         ({"workloads": ["mst"], "rate": 40}, "rate is too low for one update"),
+        ({"workloads": ["mst"], "rate": 3000, "update_percent": 0.1}, "rate is too low for one update"),
+        ({"parallelism": 6}, "parallelism: "),
+        ({"engine_options": {"reference": {"a": "b"}}}, "reference has no options; use flink"),
+        ({"axes": {"storm.topology.workers": [1]}}, "storm is not one of engines; remove storm.topology.workers"),
+        ({"axes": {"kafka.acks": ["all"]}}, "axes.kafka.acks: kafka.acks is not an axis; use rate, "),
     ],
 )
 def test_a_plan_that_cannot_be_used_is_refused_in_one_sentence(changes: dict[str, Any], sentence: str) -> None:
@@ -144,6 +150,51 @@ def test_an_axis_with_a_value_that_cannot_be_used_is_refused(
     path.write_text(yaml.safe_dump({**PLAN, "axes": axes}), encoding="utf-8")
     with pytest.raises(PlanError, match=sentence):
         load(path)
+
+
+UNALIGNED = "flink.execution.checkpointing.unaligned.enabled"
+
+
+def test_an_option_of_an_engine_is_an_axis_of_its_cells_only() -> None:
+    wanted = plan(
+        faults=["none"], guarantees=["exactly_once"], repetitions=1, engine_options={"flink": {"a": 1}},
+        axes={UNALIGNED: [True, False], "standby": [0, 1]},
+    )  # fmt: skip
+    everything = runs(matrix(wanted).cells, wanted)
+    flink = [run.cell for run in everything if run.cell.engine == "flink"]
+    assert [run.cell.axes for run in everything[:2]] == [(("standby", "0"),), (("standby", "1"),)]
+    assert [dict(wanted.on(cell.axes).engine_options["flink"]) for cell in flink[::2]] == [
+        {"a": "1", "execution.checkpointing.unaligned.enabled": "true"},
+        {"a": "1", "execution.checkpointing.unaligned.enabled": "false"},
+    ]
+    assert [wanted.on(cell.axes).standby for cell in flink] == [0, 1, 0, 1]
+    assert only(everything, [f"{UNALIGNED}=true"]) == everything[2:4]
+
+
+def test_cells_with_a_standby_that_an_engine_cannot_have_are_left_out() -> None:
+    wanted = plan(engines=["kafka_streams", "storm"], guarantees=["at_least_once"], faults=["none"],
+                  axes={"standby": [0, 1], "parallelism": [1, 2]})  # fmt: skip
+    found = matrix(wanted)
+    assert [cell.setting for cell in found.cells if cell.engine == "storm"] == [
+        "standby 0, parallelism 1", "standby 0, parallelism 2",
+    ]  # fmt: skip
+    assert [cell.setting for cell in found.cells if cell.engine == "kafka_streams"][2:] == ["standby 1, parallelism 2"]
+    assert "storm has no standby instances." in found.left_out
+
+
+def test_intervals_of_a_plan_replace_those_of_the_profile_and_heartbeats_follow_the_session() -> None:
+    wanted = plan(engines=["flink"], timeouts="pgval", axes={"session_timeout": ["6s"], "commit_interval": ["500ms"]})
+    times = wanted.on(wanted.combinations("flink")[0]).timeouts_of("flink")
+    assert (times.session_timeout_seconds, times.heartbeat_interval_seconds) == (6.0, 2.0)
+    assert (times.commit_interval_seconds, times.transaction_timeout_seconds) == (0.5, 30.0)
+
+
+def test_the_name_of_a_cell_fits_a_topic_and_differs_from_that_of_any_other() -> None:
+    values = ["org.example.A$Inner", "org.example.A/Inner", "x" * 300, "x" * 299 + "y"]
+    wanted = plan(engines=["storm"], guarantees=["at_least_once"], faults=["none"], axes={"storm.a": values})
+    names = {run.name for run in runs(matrix(wanted).cells, wanted)}
+    assert len(names) == len(values) * wanted.repetitions
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]{1,140}", name) for name in names)
 
 
 def test_every_cell_runs_once_before_any_is_repeated() -> None:

@@ -94,7 +94,7 @@ def test_partitions_producers_and_bursts_of_a_plan_reach_topics_and_load(
 ) -> None:
     broker: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1", process=None)
     bursts = {"times": 3, "every": "10s", "lasts": "2s"}
-    changed = plan(partitions=4, producers=2, bursts=bursts, engines=["reference"], parallelism=2)
+    changed = plan(partitions=4, producers=2, bursts=bursts, engines=["reference"], parallelism=2, keys=12)
     run = OneRun(Run(Cell("reference", "sst", "exactly_once", "none"), 1, 7), changed, broker, tmp_path, Stop(), print)
     assert run._partitions == {
         f"{run._run.name}-{name}": count
@@ -104,6 +104,6 @@ def test_partitions_producers_and_bursts_of_a_plan_reach_topics_and_load(
     with ExitStack() as stack:
         run._start_load(stack)
     config = generator.config.load(tmp_path / "load.yaml")
-    assert (config.producers, config.events_per_window) == (2, 3000 // 6 // 2)
+    assert (config.producers, config.keys.pages, config.events_per_window) == (2, 12, 3000 // 12 // 2)
     assert isinstance(config.rate, BurstRate)
     assert (config.rate.events_per_second, config.rate.burst_events_per_second) == (3000, 9000)

@@ -74,8 +74,8 @@ def seconds_of(times: Timeouts) -> list[float]:
             times.heartbeat_interval_seconds]  # fmt: skip
 
 
-@pytest.mark.parametrize("parallelism", [0, 4])
-def test_parallelism_is_one_to_three(parallelism: int) -> None:
+@pytest.mark.parametrize("parallelism", [0, 6])
+def test_parallelism_is_one_to_five(parallelism: int) -> None:
     with pytest.raises(ValidationError):
         settings(parallelism=parallelism)
 
@@ -83,8 +83,19 @@ def test_parallelism_is_one_to_three(parallelism: int) -> None:
 def test_settings_that_an_engine_cannot_have_are_refused(tmp_path: Path) -> None:
     with pytest.raises(EngineRefused, match=r"flink cannot .* at_most_once"):
         FlinkEngine(settings(guarantee="at_most_once"), tmp_path)
-    with pytest.raises(EngineRefused, match="no standby workers"):
+    with pytest.raises(EngineRefused, match="needs another instance; raise parallelism"):
         KafkaStreamsEngine(settings(standby=1), tmp_path)
+    with pytest.raises(EngineRefused, match="begin with job"):
+        KafkaStreamsEngine(settings(options={"job.output": "elsewhere"}), tmp_path)
+
+
+def test_an_engine_gets_its_own_options_instead_of_the_test_beds(tmp_path: Path) -> None:
+    FlinkEngine(settings(options={"restart-strategy.type": "none", "pipeline.object-reuse": "true"}), tmp_path)
+    written = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    assert (written["restart-strategy.type"], written["pipeline.object-reuse"]) == ("none", "true")
+    streams = KafkaStreamsEngine(settings(parallelism=2, standby=1, options={"num.stream.threads": "2"}), tmp_path)
+    options = streams._options()
+    assert (options["num.stream.threads"], options["num.standby.replicas"]) == ("2", "1")
 
 
 def test_all_engines_join() -> None:

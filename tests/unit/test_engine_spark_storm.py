@@ -45,6 +45,10 @@ def test_spark_takes_the_common_settings_and_its_own() -> None:
     assert options["spark.sql.streaming.stateStore.providerClass"].endswith("RocksDBStateStoreProvider")
     assert (options["spark.sql.shuffle.partitions"], options["spark.jars"]) == ("3", "a.jar,b.jar")
     assert options["spark.sql.streaming.multipleWatermarkPolicy"] == "min"
+    given = own.model_copy(update={"options": {"spark.locality.wait": "20ms", "maxOffsetsPerTrigger": "9"}})
+    assert spark_options(given, [], Path("scratch")).items() - spark_options(own, [], Path("scratch")).items() == {
+        ("spark.locality.wait", "20ms")
+    }
     with pytest.raises(ValidationError):
         SparkSettings(bootstrap_servers="127.0.0.1:1", driver_memory_mb=100)
 
@@ -101,6 +105,10 @@ def test_storms_cluster_is_on_the_loopback_interface_and_in_its_folder(tmp_path:
     write_cluster(tmp_path, PORTS, [tmp_path / "a.jar"], times=LOCAL, log=tmp_path / "worker.log")
     written = yaml.safe_load((tmp_path / "conf" / "storm.yaml").read_text(encoding="utf-8"))
     assert written == storm_options(tmp_path, PORTS, LOCAL)
+    options = {"topology.max.spout.pending": "500", "topology.debug": "true"}
+    write_cluster(tmp_path, PORTS, [], times=LOCAL, log=tmp_path / "worker.log", options=options)
+    changed = yaml.safe_load((tmp_path / "conf" / "storm.yaml").read_text(encoding="utf-8"))
+    assert (changed["topology.max.spout.pending"], changed["topology.debug"]) == (500, True)
     assert (written["storm.local.hostname"], written["supervisor.slots.ports"]) == ("127.0.0.1", [4])
     assert written["supervisor.worker.timeout.secs"] == 6
     assert written["storm.local.dir"].startswith(str(tmp_path))
