@@ -19,6 +19,7 @@ from typing import Literal, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 
+from testbed import gc_log
 from testbed.broker_settings import FIRST_ID, Listeners, server_properties, written
 from testbed.broker_storage import JARS_LOCK, BrokerError, format_storage
 from testbed.ports import free_ports
@@ -151,7 +152,7 @@ class EmbeddedBroker:
         (self.folder / "server.properties").write_text(self._server_properties(), encoding="utf-8")
         heap = ["-Xms64m", f"-Xmx{self._heap_mb}m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError"]
         # Native compression libraries that the JVM unpacks would stay in /tmp when it is killed.
-        heap += [f"-Djava.io.tmpdir={self.folder}", "-XX:-UsePerfData"]
+        heap += [f"-Djava.io.tmpdir={self.folder}", "-XX:-UsePerfData", gc_log.option(self.folder)]
         logger = "-Dorg.slf4j.simpleLogger."
         log_format = [f"{logger}defaultLogLevel=warn", f"{logger}showDateTime=true",
                       f"{logger}dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX"]  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Final
 from faults.section import text_of
 from testbed import node
 from testbed.broker import JARS_LOCK
-from testbed.campaign import formats, journal, result, searches
+from testbed.campaign import formats, html, journal, result, scheduled, searches
 from testbed.campaign.environment import CampaignEnvironment
 from testbed.campaign.journal import CampaignJournal, Failure, Heading
 from testbed.campaign.matrix import Matrix, Run, matrix, only, runs
@@ -58,7 +58,8 @@ def run(given: argparse.Namespace) -> int:
             return _search(plan, plan.search, chosen, kept, stop)
         _run_missing(plan, chosen, kept, stop)
     found = build_table(plan)
-    print(f"{found.first_line}\nThe table: {plain(', '.join(str(folder / name) for name in formats.FILES))}")
+    files = ", ".join(str(folder / name) for name in (*formats.FILES, html.FILE))
+    print(f"{found.first_line}\nThe table: {plain(files)}")
     return _PASS if all(result.read(folder, one) is not None for one in chosen) else _NOT_COMPLETE
 
 
@@ -85,7 +86,7 @@ def _run_missing(plan: CampaignPlan, chosen: Sequence[Run], kept: CampaignJourna
         print(plain(f"{time.monotonic() - began:8.1f} s  {line}"), flush=True)
 
     def one_run(one: Run) -> RunResult:
-        say(f"{done + 1} of {len(left)}: {one.name}, {_remaining_time(plan, chosen, len(left) - done)}")
+        say(f"{done + 1} of {len(left)}: {one.name}, {_remaining_time(plan, chosen)}")
         return environment.run(one)
 
     def report_run(one: Run, end: RunResult | Failure) -> None:
@@ -101,15 +102,13 @@ def _run_missing(plan: CampaignPlan, chosen: Sequence[Run], kept: CampaignJourna
         ) as environment:
             journal.work(kept, folder, left, one_run, report_run)
     finally:
-        formats.write(folder, build_table(plan))  # an interruption is also a failure and a row of the table
+        _write_all(plan)  # an interruption is also a failure and a row of the table
 
 
 def describe(plan: CampaignPlan, whole: Matrix, chosen: Sequence[Run]) -> str:
     """The matrix, the completed runs, and an estimate of the remaining time."""
     done = {one.name for one in chosen if result.read(plan.results, one) is not None}
-    lines = [
-        f"{plural(len(chosen), 'run')}, {len(done)} done; {_remaining_time(plan, chosen, len(chosen) - len(done))}"
-    ]
+    lines = [f"{plural(len(chosen), 'run')}, {len(done)} done; {_remaining_time(plan, chosen)}"]
     lines += [f"repeats: {plan.repeats}"] if plan.repeats else []
     lines += [f"not in the matrix: {sentence}" for sentence in whole.left_out]
     width = max(len(one.cell.name) for one in chosen)
@@ -124,7 +123,7 @@ def build_table(plan: CampaignPlan) -> Table:
     whole = matrix(plan)
     everything = runs(whole.cells, plan)
     lines = journal.read_lines(plan.results)
-    results = {one.name: found for one in everything if (found := result.read(plan.results, one)) is not None}
+    results = _results(plan, everything)
     return table(
         everything, results, left_out=whole.left_out, failures=journal.failures(lines),
         headings=journal.headings(lines),
@@ -132,12 +131,35 @@ def build_table(plan: CampaignPlan) -> Table:
     )  # fmt: skip
 
 
-def _remaining_time(plan: CampaignPlan, of: Sequence[Run], count: int) -> str:
-    """Expected time of ``count`` runs, based on completed runs if there are any."""
-    seconds = [found.seconds for one in of if (found := result.read(plan.results, one)) is not None]
-    each = median(seconds) if seconds else plan.phases.seconds_most + AROUND_SECONDS
-    basis = f"median of {len(seconds)} done" if seconds else "an estimate"
-    return f"about {text_of(round(each * count, -1))} remaining ({text_of(round(each))} per run, {basis})"
+def _results(plan: CampaignPlan, of: Sequence[Run]) -> dict[str, RunResult]:
+    return {one.name: found for one in of if (found := result.read(plan.results, one)) is not None}
+
+
+def _write_all(plan: CampaignPlan) -> None:
+    """Write the table, and the page with the figures of all runs."""
+    found = build_table(plan)
+    formats.write(plan.results, found)
+    html.write(plan.results, found, _results(plan, runs(matrix(plan).cells, plan)))
+
+
+def _remaining_time(plan: CampaignPlan, of: Sequence[Run]) -> str:
+    """Expected time of the runs that are not done, corrected by those that are."""
+    estimates = {one.name: _seconds_most(plan, one) for one in of}
+    done = {one.name: found.seconds for one in of if (found := result.read(plan.results, one)) is not None}
+    share = median(seconds / estimates[name] for name, seconds in done.items()) if done else 1.0
+    left = [share * seconds for name, seconds in estimates.items() if name not in done]
+    each = text_of(round(median(left))) if left else "0s"
+    basis = f"by {len(done)} done" if done else "an estimate"
+    return f"about {text_of(round(sum(left), -1))} remaining ({each} per run, {basis})"
+
+
+def _seconds_most(plan: CampaignPlan, one: Run) -> float:
+    """Most seconds of a run, except for the time that healing takes. Raises PlanError."""
+    own = plan.on(one.cell.axes)
+    most = own.preload + own.phases.seconds_most + AROUND_SECONDS
+    if one.cell.fault in own.schedules:
+        most += scheduled.scenario(one.cell, own, one.seed).timeline.seconds - own.phases.failure
+    return most
 
 
 def _end(end: RunResult | Failure) -> str:

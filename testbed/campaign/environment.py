@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Final, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from testbed.broker import BrokerError, EmbeddedBroker
-from testbed.campaign import sampler
+from testbed.campaign import counters, output_series, sampler, scheduled
 from testbed.campaign.matrix import Run
 from testbed.campaign.one_run import OneRun
 from testbed.campaign.plan import DELAYS, CampaignPlan
 from testbed.campaign.result import RunResult
 from testbed.campaign.sampler import Sample
+from testbed.campaign.scheduled import ScheduledFaults
 from testbed.demo.folder import DemoFolder
 from testbed.node import NodeRelay
 from testbed.stop import Stop
@@ -50,23 +53,47 @@ class CampaignEnvironment:
 
     def trial(self, run: Run, plan: CampaignPlan) -> tuple[RunResult, list[Sample]]:
         """Do one run by ``plan``, which differs in rate and phases; also return what its processes used."""
+        if run.cell.fault in plan.schedules:
+            one, (found, report) = self._with_schedule(run, plan)
+        else:
+            one, (found, report) = self._on_shared_broker(run, plan)
+        reports = self._plan.results / "reports"
+        reports.mkdir(parents=True, exist_ok=True)
+        replace_file(reports / f"{run.name}.json", report)
+        if one.outputs:
+            output_series.write(output_series.path_of(self._plan.results, run.name), one.outputs)
+        if one.counters:
+            counters.write(self._plan.results / "series" / f"{run.name}.counters.parquet", one.counters)
+        if one.samples:
+            sampler.write(self._plan.results / "series" / f"{run.name}.parquet", one.samples)
+        return found, one.samples
+
+    def _on_shared_broker(self, run: Run, plan: CampaignPlan) -> tuple[OneRun, tuple[RunResult, str]]:
         broker = self._running_broker()
         relay = self._running_relay() if run.cell.fault in DELAYS else None
         try:
             one = OneRun(run, plan, broker, self._scratch.path / run.name, self._stop, self._say, relay)
-            found, report = one.do()
+            return one, one.do()
         except BaseException:
             # The relay's journal may have a fault that is not healed; then no later run could start.
             self._end_relay()
             raise
         finally:
             self._clear(broker)
-        reports = self._plan.results / "reports"
-        reports.mkdir(parents=True, exist_ok=True)
-        replace_file(reports / f"{run.name}.json", report)
-        if one.samples:
-            sampler.write(self._plan.results / "series" / f"{run.name}.parquet", one.samples)
-        return found, one.samples
+
+    def _with_schedule(self, run: Run, plan: CampaignPlan) -> tuple[OneRun, tuple[RunResult, str]]:
+        """Do a run with brokers of its own, which faults may hit. The shared one would take memory meanwhile."""
+        self._end_broker()
+        self._end_relay()
+        faults = scheduled.scenario(run.cell, plan, run.seed)
+        folder = self._scratch.path / run.name
+        try:
+            with ScheduledFaults(faults, folder, self._stop, self._say, Event(), _BROKER_SETTINGS) as given:
+                one = OneRun(run, plan, given.brokers.first, folder, self._stop, self._say, scheduled=given)
+                return one, one.do()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(folder.with_name(f"{folder.name}-brokers"), ignore_errors=True)
 
     def _running_broker(self) -> EmbeddedBroker:
         """The broker; a new one if it has died."""

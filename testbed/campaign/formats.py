@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Final
 
@@ -14,10 +15,11 @@ from validator.publish.atomic import replace_file
 
 FILES: Final = ("table.md", "table.csv")
 _NONE: Final = "–"
+_ENGINES_LEAST: Final = 2
 _CELL: Final = ("engine", "workload", "guarantee", "fault", "setting")
 """Of a cell. The setting has its values on the axes of the plan."""
-_RELIABILITY: Final = COLUMNS[:8]
-_PHASES: Final = COLUMNS[8:]
+_RELIABILITY: Final = COLUMNS[:10]
+_PHASES: Final = COLUMNS[10:]
 _NOTE: Final = (
     f"Medians over the repetitions, with minimum and maximum in brackets. {_NONE}: no run has that measure; the "
     "reasons are below. Counts are contributions of a whole run; reliability is the share of expected "
@@ -67,10 +69,14 @@ def _title(column: Column) -> str:
     return {"seconds": f"{column.title} (s)", "per_second": f"{column.title} (1/s)"}.get(column.unit, column.title)
 
 
-def _grids(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
-    """Heading, column titles and rows of the grids, as text."""
+Grid = tuple[str, list[str], list[list[str]]]
+"""Heading, column titles and rows, as text."""
+
+
+def grids(table: Table) -> list[Grid]:
+    """The grids of the table."""
     titles = _CELL if any(row.cell.axes for row in table.rows) else _CELL[:-1]
-    grids = [
+    found: list[Grid] = [
         (
             "Guarantees kept, and the cost",
             [
@@ -95,6 +101,7 @@ def _grids(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
                 for row in table.rows
             ],
         ),
+        *_by_failure(table),
     ]
     cost = next(column for column in COLUMNS if column.name == "failure_cost_seconds")
     beside = [
@@ -110,7 +117,7 @@ def _grids(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
     if beside:
         has_pauses = any(row.cell.fault.startswith("pause_") for row in table.rows)
         note = " (a pause replaces the delay and is not equivalent to it)" if has_pauses else ""
-        grids.append(
+        found.append(
             (
                 f"Comparison with PGVal's Table 4: failure cost{note}",
                 [*titles, "here (s)", "PGVal (s)", "here / PGVal"],
@@ -122,14 +129,47 @@ def _grids(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
         for what, here, there in order_of_costs(table.rows)
     ]
     if orders:
-        grids.append(
+        found.append(
             (
                 "Engines by failure cost, lowest first",
                 ["cell", "here", "PGVal", "order"],
                 orders,
             )
         )
-    return grids
+    return found
+
+
+def _by_failure(table: Table) -> list[Grid]:
+    """What each failure does to each engine, as in OSPBench's Table 4. None if there is one engine or no fault."""
+    rows = [row for row in table.rows if row.cell.fault != "none"]
+    kept = list(dict.fromkeys((row.cell.engine, row.cell.guarantee) for row in rows))
+    if len({engine for engine, _ in kept}) < _ENGINES_LEAST:
+        return []
+    titles = ["failure", *(f"{engine}, {_words(guarantee)}" for engine, guarantee in kept)]
+    failures = dict.fromkeys((row.cell.fault, row.cell.workload, row.cell.setting) for row in rows)
+    lines: list[list[str]] = []
+    for failure in failures:
+        fault, workload, setting = failure
+        of = {
+            (row.cell.engine, row.cell.guarantee): _effect(row)
+            for row in rows
+            if (row.cell.fault, row.cell.workload, row.cell.setting) == failure
+        }
+        name = ", ".join(word for word in (_words(fault), workload, setting) if word)
+        lines.append([name, *(of.get(one, _NONE) for one in kept)])
+    return [("What each failure does", titles, lines)]
+
+
+def _effect(row: Row) -> str:
+    lost, repeated = row.measures["missing"], row.measures["duplicate"]
+    if lost is None or repeated is None:
+        return _NONE
+    down, faults, recovered = (row.measures[name] for name in ("downtime_seconds", "faults", "faults_recovered"))
+    parts = ["loses" if lost.most else "no loss", "duplicates" if repeated.most else "no duplicates"]
+    parts += [] if down is None else [f"down {down.median:.3g} s"]
+    if faults is not None and recovered is not None:
+        parts.append("recovers" if recovered.least >= faults.most else "not always known to recover")
+    return ", ".join(parts)
 
 
 def _share(row: Row) -> str:
@@ -137,8 +177,9 @@ def _share(row: Row) -> str:
     return _NONE if here is None else f"{here.median / (row.pgval_failure_cost_seconds or 1):.2g}"
 
 
-def _lists(table: Table) -> list[tuple[str, list[str]]]:
-    lists = [
+def lists(table: Table) -> list[tuple[str, list[str]]]:
+    """Headings and items of the lists below the grids."""
+    found = [
         ("Findings", list(table.findings)),
         ("Not in the matrix", list(table.left_out)),
         ("Why measures are missing", list(table.absent)),
@@ -146,7 +187,7 @@ def _lists(table: Table) -> list[tuple[str, list[str]]]:
         ("Machine and version", [f"{heading.machine}; streamproof {heading.version}" for heading in table.headings]),
         ("Settings", [f"{name}: {_setting(value)}" for name, value in table.settings.items()]),
     ]
-    return [(heading, items) for heading, items in lists if items]
+    return [(heading, items) for heading, items in found if items]
 
 
 def _failed(failures: Sequence[Failure]) -> list[str]:
@@ -175,9 +216,9 @@ def _setting(value: object) -> str:
 def markdown(table: Table) -> str:
     """The table as Markdown, for a repository."""
     parts = [table.first_line if table.is_complete else f"**{table.first_line}**", "", _NOTE]
-    for heading, titles, rows in _grids(table):
+    for heading, titles, rows in grids(table):
         parts += ["", f"## {heading}", "", _line(titles), "|" + "---|" * len(titles), *map(_line, rows)]
-    for heading, items in _lists(table):
+    for heading, items in lists(table):
         parts += ["", f"## {heading}", *(f"- {item}" for item in items)]
     return "\n".join(parts) + "\n"
 
@@ -193,7 +234,9 @@ def csv_text(table: Table) -> str:
     if not table.is_complete:
         out.write(f"# {table.first_line}\n")
     writer = csv.writer(out, lineterminator="\n")
-    names = [f"{column.name}_{part}" for column in COLUMNS for part in ("median", "min", "max", "runs")]
+    names = [
+        f"{column.name}_{part}" for column in COLUMNS for part in ("median", "min", "max", "runs", "mean", "half_95")
+    ]
     verdicts = [f"{name}_{verdict}" for name in GUARANTEES for verdict in ("pass", "fail", "unknown")]
     writer.writerow([*_CELL, "runs_wanted", "runs_done", "attempts_failed", "effective_guarantee", *verdicts, *names,
                      "pgval_failure_cost_seconds"])  # fmt: skip
@@ -202,7 +245,8 @@ def csv_text(table: Table) -> str:
         measures: list[object] = []
         for column in COLUMNS:
             found = row.measures[column.name]
-            measures += ["", "", "", 0] if found is None else [found.median, found.least, found.most, found.runs]
+            values = (None, None, None, 0, None, None) if found is None else astuple(found)
+            measures += ["" if value is None else value for value in values]
         runs = [row.wanted, row.done, row.failed, " ".join(row.effective)]
         writer.writerow([*_cell(row, _CELL), *runs, *counts, *measures, row.pgval_failure_cost_seconds])
     return out.getvalue()

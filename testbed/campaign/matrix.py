@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,35 +9,15 @@ from itertools import product
 from random import Random
 from typing import Final
 
+from faults.errors import FaultRefused
 from generator.workloads.kinds import built
-from testbed.campaign.plan import REFERENCE, Axes, CampaignPlan, FaultName, PlanError
+from testbed.campaign import scheduled
+from testbed.campaign.cell import Cell
+from testbed.campaign.plan import REFERENCE, CampaignPlan, FaultName, PlanError
 from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import Guarantee
 
 _ONLY_KEYS: Final = ("engine", "workload", "guarantee", "fault", "repetition")
-_NAME_MAX: Final = 120
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A row of the table."""
-
-    engine: str
-    workload: str
-    guarantee: Guarantee
-    fault: FaultName
-    axes: Axes = ()
-
-    @property
-    def name(self) -> str:
-        """Name in files and, with the repetition, in topics."""
-        parts = (self.engine, self.workload, self.guarantee, self.fault, *(f"{key}{value}" for key, value in self.axes))
-        return _fitting("-".join(parts))
-
-    @property
-    def setting(self) -> str:
-        """Its values on the axes of the plan, as text."""
-        return ", ".join(f"{key} {value}" for key, value in self.axes)
 
 
 @dataclass(frozen=True)
@@ -87,11 +66,18 @@ def matrix(plan: CampaignPlan) -> Matrix:
                 left_out.append(reason)
                 continue
             for fault, axes in product(plan.faults, plan.combinations(engine)):
-                if (reason := _no_standby(engine, plan, dict(axes))) is not None:
+                if (reason := _no_standby(engine, plan, dict(axes), fault)) is not None:
                     left_out.append(reason)
                     continue
-                cells.append(Cell(engine, workload, guarantee, fault, axes))
-    for key, wanted in (("engine", plan.engines), ("workload", plan.workloads), ("guarantee", plan.guarantees)):
+                cell = Cell(engine, workload, guarantee, fault, axes)
+                if fault in plan.schedules and (reason := _impossible(cell, plan)) is not None:
+                    left_out.append(reason)
+                    continue
+                cells.append(cell)
+    keys = {
+        "engine": plan.engines, "workload": plan.workloads, "guarantee": plan.guarantees, "fault": plan.faults,
+    }  # fmt: skip
+    for key, wanted in keys.items():
         for value in wanted:
             if all(getattr(cell, key) != value for cell in cells):
                 reasons = " ".join(dict.fromkeys(left_out))
@@ -141,23 +127,24 @@ def _cannot(engine: str, guarantee: Guarantee) -> str | None:
     return f"{engine} does not support {guarantee}, only {' or '.join(REGISTRY[engine].guarantees)}."
 
 
-def _no_standby(engine: str, plan: CampaignPlan, axes: Mapping[str, str]) -> str | None:
+def _impossible(cell: Cell, plan: CampaignPlan) -> str | None:
+    try:
+        scheduled.scenario(cell, plan.on(cell.axes), plan.seed)
+    except FaultRefused as refused:
+        return str(refused)
+    return None
+
+
+def _no_standby(engine: str, plan: CampaignPlan, axes: Mapping[str, str], fault: FaultName) -> str | None:
     wanted = int(axes.get("standby", plan.standby))
     workers = int(axes.get("parallelism", plan.parallelism))
     if wanted > (0 if engine == REFERENCE else REGISTRY[engine].engine.standbys):
         return f"{engine} has no standby instances."
+    if wanted and engine == "flink" and fault in plan.schedules:
+        return "flink has no standby instance in a run with a schedule of faults."
     if engine == "kafka_streams" and 0 < wanted >= workers:
         return "A standby replica of kafka_streams is on another instance, and with parallelism 1 there is none."
     return None
-
-
-def _fitting(name: str) -> str:
-    """``name`` as a part of the names of files and topics, which Kafka limits to 249 characters."""
-    plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
-    if plain == name and len(name) <= _NAME_MAX:
-        return name
-    # What was replaced or cut off must still tell two cells apart.
-    return f"{plain[:_NAME_MAX]}-{zlib.crc32(name.encode()):08x}"
 
 
 def _seed(plan: CampaignPlan, cell: Cell, repetition: int) -> int:

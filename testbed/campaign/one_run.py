@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -22,13 +22,16 @@ from typing import Any, Final
 import yaml
 
 from generator.workloads.kinds import named
-from testbed.broker import EmbeddedBroker
+from testbed.broker import BrokerError, EmbeddedBroker
+from testbed.campaign import counters
+from testbed.campaign.counters import CounterSampler
 from testbed.campaign.engine_watch import EngineWatch
 from testbed.campaign.fault import READY_SECONDS_MAX, RunFault
 from testbed.campaign.matrix import Run
 from testbed.campaign.plan import RATE_WINDOWS, REFERENCE, CampaignPlan
 from testbed.campaign.result import ReadBack, RunResult, result_of
 from testbed.campaign.sampler import GroupLag, Sample, Sampler, processor_seconds
+from testbed.campaign.scheduled import ScheduledFaults
 from testbed.checkout import python_path
 from testbed.demo.files import EFFECTIVE_FILE
 from testbed.demo.load import load_until_stopped
@@ -37,12 +40,15 @@ from testbed.engines.base import ProcessEngine, ReferenceEngine
 from testbed.engines.real import RealEngine, RealEngineSettings
 from testbed.engines.registry import REGISTRY, make_engine
 from testbed.engines.settings import EngineSettings
+from testbed.gc_log import GcLogs
 from testbed.node import NodeRelay
 from testbed.processes import OwnedProcess
 from testbed.run_files import SidecarFile, Topics, write_load, write_yaml
 from testbed.stop import Stop
+from validator.measure.output import Output
 from validator.publish.report import REPORT_FILE
-from validator.publish.report_types import Report
+from validator.publish.report_types import FaultOfReport, Report
+from validator.stream.measuring import read_ledger
 
 SIDECAR_READY_SECONDS_MAX: Final = 180.0
 LOAD_END_SECONDS_MAX: Final = 30.0
@@ -57,11 +63,12 @@ TRIGGER_MS: Final = 2000
 _LOOK_SECONDS: Final = 0.5
 
 
-def is_measured(report: Report | None) -> bool:
-    """Whether a report says that its fault has recovered or not, or that this cannot be measured."""
-    if report is None or not report["faults"]:
-        return False
-    fault = report["faults"][0]
+def is_measured(report: Report | None, faults: int = 1) -> bool:
+    """Whether a report says of each of its ``faults`` that it has recovered or not, or that this cannot be measured."""
+    return report is not None and len(report["faults"]) >= faults and all(map(_is_decided, report["faults"]))
+
+
+def _is_decided(fault: FaultOfReport) -> bool:
     unknown = any(reason.startswith(("recovery unknown", "no control phase")) for reason in fault["absent_because"])
     return fault["healed"] is not None and (fault["recovered"] is not None or unknown)
 
@@ -84,8 +91,10 @@ class OneRun:
         stop: Stop,
         say: Callable[[str], None],
         relay: NodeRelay | None = None,
+        scheduled: ScheduledFaults | None = None,
     ) -> None:
-        """``relay`` carries the packets of the worker that is delayed; the broker also listens at its address."""
+        """``relay`` carries the packets of the worker that is delayed; the broker also listens at its address.
+        ``scheduled``: the faults of a schedule, whose first broker ``broker`` is."""
         self._run = run
         self._plan = plan
         self._broker = broker
@@ -93,20 +102,26 @@ class OneRun:
         self._stop = stop
         self._say = say
         self._relay = relay
-        self._topics = Topics(named(run.cell.workload), f"{run.name}-")
+        self._scheduled = scheduled
+        # On a broker of its own, a run has the topics whose names a schedule can know.
+        self._topics = Topics(named(run.cell.workload), "" if scheduled else f"{run.name}-")
         self._watched: list[OwnedProcess] = []
         self._engine: ProcessEngine | None = None
         self._engine_watch: EngineWatch | None = None
+        self.outputs: tuple[Output, ...] = ()
+        """The output by second, as the sidecar measured it."""
+        self.counters: list[counters.Row] = []
+        """What the engine counts of itself."""
         self.samples: list[Sample] = []
         """What the processes used since the load began. Empty on a system without /proc."""
-        self._ended = threading.Event()
+        self._ended = threading.Event() if scheduled is None else scheduled.ended
         """Set before the engine is killed, so that the fault's thread starts nothing more."""
 
     def do(self) -> tuple[RunResult, str]:
         """The result, and the text of the report that it is based on. Raises RunFailed, KeyboardInterrupt, and the
         errors of the parts.
         """
-        self._folder.mkdir(parents=True)
+        self._folder.mkdir(parents=True, exist_ok=self._scheduled is not None)
         began, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
         try:
             with ExitStack() as stack:
@@ -117,13 +132,21 @@ class OneRun:
                 sidecar = self._start_sidecar(stack)
                 load = self._preload(stack, sidecar)
                 engine = self._start_engine(stack, pool)
+                if self._scheduled is not None:
+                    stack.callback(self._scheduled.run.end)
                 self._until_reported(sidecar)
                 load = load or self._start_load(stack)
                 sampler = stack.enter_context(self._sampler(engine, sidecar)) if sys.platform == "linux" else None
+                if isinstance(engine, RealEngine):
+                    counted = stack.enter_context(CounterSampler(engine.counters))
+                    self.counters = counted.rows
                 self._until_first_result(sidecar)
                 begin_us = time.time_ns() // 1000
                 least = time.monotonic() + self._plan.phases.seconds + self._plan.window
                 read_back = self._break_it(engine, pool)
+                if self._scheduled is not None:
+                    # How long the healing takes is not known before.
+                    least = time.monotonic() + self._plan.phases.recovery
                 self._until_recovered(sidecar, load, least)
                 self._until_load_ends(load)
                 summary: dict[str, Any] = json.loads((self._folder / "journal" / "summary.json").read_bytes())
@@ -179,7 +202,8 @@ class OneRun:
         )
         sidecar = DemoSidecar(file.write(self._broker.bootstrap_servers, self._folder))
         stack.callback(sidecar.process.kill)
-        self._watched += [self._broker.process, sidecar.process]
+        self._watched.append(sidecar.process)
+        self._watched += [self._broker.process] if self._scheduled is None else self._scheduled.watched
         if self._relay is not None:
             self._watched.append(self._relay.process)
         return sidecar
@@ -187,6 +211,9 @@ class OneRun:
     def _start_engine(self, stack: ExitStack, pool: ThreadPoolExecutor) -> ProcessEngine:
         engine = self._engine = self._make_engine()
         stack.callback(self._kill_engine)
+        if self._scheduled is not None:
+            self._scheduled.run.assign_links_and_clocks(engine)
+            self._scheduled.run.mount_disk(stack)
         engine.start()
         self._stop.result(pool.submit(engine.ready, READY_SECONDS_MAX), meanwhile=self._look)
         self._engine_watch = EngineWatch(engine, "control")
@@ -202,6 +229,8 @@ class OneRun:
         plan, cell, topics = self._plan, self._run.cell, self._topics
         times, servers, folder = plan.timeouts_of(cell.engine), self._engine_servers, self._folder / "engine"
         node = None if self._relay is None else self._relay.node
+        if self._scheduled is not None:
+            node = self._scheduled.run.node
         if cell.engine == REFERENCE:
             settings = EngineSettings(
                 bootstrap_servers=servers, node=node,
@@ -217,12 +246,15 @@ class OneRun:
             bootstrap_servers=servers, node=node, input=topics.inputs[0], output=topics.output, late=topics.late[0],
             workload=cell.workload, update_input=topics.inputs[-1], late_updates=topics.late[-1],
             group=self._run.name, guarantee=cell.guarantee, parallelism=plan.parallelism, window_ms=plan.window_ms,
-            standby=plan.standby, options=plan.engine_options.get(cell.engine, {}), max_disorder_ms=REGISTRY[cell.engine].slack_ms, timeouts=times,
+            standby=plan.standby, options=plan.engine_options.get(cell.engine, {}),
+            max_disorder_ms=REGISTRY[cell.engine].slack_ms, timeouts=times,
         )  # fmt: skip
         return make_engine(cell.engine, real, folder)
 
     @property
     def _engine_servers(self) -> str:
+        if self._scheduled is not None:
+            return self._scheduled.run.engine_servers
         return self._broker.bootstrap_servers if self._relay is None else self._broker.host_servers[0]
 
     def _until_reported(self, sidecar: DemoSidecar) -> None:
@@ -245,6 +277,8 @@ class OneRun:
     def _start_load(self, stack: ExitStack) -> OwnedProcess:
         plan = self._plan
         seconds = plan.preload + plan.phases.seconds_most + plan.phases.control + 2 * HEAL_SECONDS_MAX
+        if self._scheduled is not None:
+            seconds += self._scheduled.seconds + self._scheduled.count * HEAL_SECONDS_MAX
         config = write_load(
             self._broker.bootstrap_servers, self._folder, topics=self._topics, window_ms=plan.window_ms,
             per_second=plan.rate, seconds=seconds, seed=self._run.seed, pages=plan.keys,
@@ -275,16 +309,21 @@ class OneRun:
 
     def _sampler(self, engine: ProcessEngine, sidecar: DemoSidecar) -> Sampler:
         """Samples every process of the run, also this one. Spark and Flink commit no or few offsets of their group."""
-        others = {"broker": self._broker.process, "sidecar": sidecar.process}
+
+        def broker() -> int | None:
+            with suppress(BrokerError):  # a fault of the schedule has ended it
+                return self._broker.process.pid
+            return None
 
         def processes() -> dict[str, int | None]:
             found: dict[str, int | None] = {
                 f"{one.role}-{one.number}": one.pid if one.alive else None for one in engine.instances
             }
-            return {**found, **{name: process.pid for name, process in others.items()}, "campaign": os.getpid()}
+            return {**found, "broker": broker(), "sidecar": sidecar.process.pid, "campaign": os.getpid()}
 
         inputs = {name: self._partitions[name] for name in self._topics.inputs}
-        return Sampler(processes, GroupLag(self._broker.bootstrap_servers, self._run.name, inputs))
+        logs = GcLogs((self._folder / "engine", self._folder, self._broker.folder))
+        return Sampler(processes, GroupLag(self._broker.bootstrap_servers, self._run.name, inputs), logs)
 
     def _used(self, engine: ProcessEngine) -> dict[str, float]:
         """Processor seconds of the engine, the broker, the sidecar and the campaign; none without samples."""
@@ -303,6 +342,11 @@ class OneRun:
             self._look()
             self._stop.pause()
         read_back = self._read_back(engine)
+        if self._scheduled is not None:
+            self._engine_watch = self._scheduled.watch(engine)
+            faults = self._scheduled.run.start(pool, engine, self._scheduled.brokers, [])
+            self._stop.result(faults, meanwhile=self._look)
+            return read_back
         fault = RunFault(
             self._run, engine, lasts_seconds=phases.failure, timeout_seconds=times.session_timeout_seconds,
             bootstrap_servers=self._broker.bootstrap_servers, topic=self._topics.faults, stop=self._ended,
@@ -329,7 +373,8 @@ class OneRun:
         longest = max(phases.recovery, phases.recovery_at_most)
         most = time.monotonic() + longest + phases.control if longest > phases.recovery else least
         while load.is_running and time.monotonic() < most:
-            if time.monotonic() >= least and is_measured(sidecar.report()):
+            faults = 1 if self._scheduled is None else self._scheduled.count
+            if time.monotonic() >= least and is_measured(sidecar.report(), faults):
                 break
             self._look()
             self._stop.pause(_LOOK_SECONDS)
@@ -365,6 +410,7 @@ class OneRun:
             if time.monotonic() > deadline:
                 raise RunFailed(f"The sidecar did not end in time:\n{sidecar.process.last_lines()}")
             self._stop.pause()
+        self.outputs = tuple(read_ledger(sidecar.state).series.outputs.values())
         path = sidecar.state / REPORT_FILE
         if not path.exists():
             raise RunFailed(f"The sidecar ended without a report:\n{sidecar.process.last_lines()}")
@@ -375,5 +421,7 @@ class OneRun:
         for process in self._watched:
             if not process.is_running:
                 raise RunFailed(f"The {process.name} ended with status {process.returncode}:\n{process.last_lines()}")
+        if self._scheduled is not None:
+            self._scheduled.run.check()
         if self._engine_watch is not None and (death := self._engine_watch.death()) is not None:
             raise RunFailed(death)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from testbed.campaign.matrix import Cell
+from testbed.campaign.cell import Cell
 from testbed.campaign.plan import FaultName
 from testbed.engines.settings import Guarantee
 

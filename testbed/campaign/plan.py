@@ -22,9 +22,11 @@ from testbed.engines.settings import Guarantee
 from testbed.run_files import PAGES
 from validator.model import documents
 
-FaultName = Literal[
+FaultName = str
+"""One of `FAULTS`, or the name of a schedule of the plan."""
+FAULTS: Final = (
     "none", "delay_below_timeout", "delay_above_timeout", "pause_below_timeout", "pause_above_timeout", "crash"
-]
+)  # fmt: skip
 DELAYS: Final = ("delay_below_timeout", "delay_above_timeout")
 
 REFERENCE: Final = "reference"
@@ -146,6 +148,10 @@ class CampaignPlan(Section):
     """
     faults: Annotated[tuple[FaultName, ...], Field(min_length=1), OnceEach]
     repetitions: Annotated[int, Field(ge=1, le=1000)] = 3
+    schedules: Mapping[
+        Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], Mapping[Literal["schedule", "plan", "limits"], Any]
+    ] = {}
+    """Name -> a fault configuration (docs/faults.md) without targets. Its name can be used in ``faults``."""
     phases: Phases = Phases()
     rate: Annotated[int, Field(ge=PAGES, le=200_000)] = 3000
     """Events per second."""
@@ -245,6 +251,15 @@ class CampaignPlan(Section):
         return self.model_copy(update={"rate": rate, "phases": phases})
 
     @model_validator(mode="after")
+    def _known_faults(self) -> Self:
+        for name in self.faults:
+            if name not in FAULTS and name not in self.schedules:
+                raise ValueError(f"faults: there is no fault {name}; use {', '.join((*FAULTS, *self.schedules))}")
+        if shadowed := sorted(set(FAULTS) & self.schedules.keys()):
+            raise ValueError(f"schedules: {shadowed[0]} is the name of a fault; use another name")
+        return self
+
+    @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.search is not None and set(self.faults) != {"none"}:
             raise ValueError("a search has no faults; write faults: [none]")
@@ -265,14 +280,14 @@ class CampaignPlan(Section):
             if self.rate * self.window * share < keys:
                 rarest = workload.streams[-1].name
                 raise ValueError(
-                    f"rate is too low for one {rarest} of each of {self.keys} pages in every window of {workload.kind}; "
-                    "raise it"
+                    f"rate is too low for one {rarest} of each of {self.keys} pages in every window of "
+                    f"{workload.kind}; raise it"
                 )
         if self.timeouts != "local" and self.timeouts not in PROFILES:
             raise ValueError(f"there is no profile {self.timeouts} of timeouts; use local, {', '.join(PROFILES)}")
         if self.parallelism < 2 and "kafka_streams" in self.engines and "pause_above_timeout" in self.faults:
             raise ValueError("with parallelism 1 no instance can take over from a paused one; use 2 or more")
-        if self.missing_after <= self.phases.failure and set(self.faults) != {"none"}:
+        if self.missing_after <= self.phases.failure and not set(self.faults) <= {"none", *self.schedules}:
             raise ValueError(
                 f"missing_after must be above phases.failure ({self.phases.failure:g}s); otherwise results that a "
                 "fault only delays are reported as missing; lengthen missing_after"

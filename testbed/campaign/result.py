@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from testbed.campaign.matrix import Cell, Run
+from testbed.campaign.cell import Cell
+from testbed.campaign.matrix import Run
 from testbed.campaign.plan import FaultName, PlanError
 from testbed.engines.effective import Effective
 from testbed.engines.settings import Guarantee
@@ -97,7 +100,10 @@ class RunResult(_Record):
     late: int | None
     coverage_complete: bool
     cost: FaultMeasure
-    """In a run without a fault, the values of this field are the baseline for the costs of faults."""
+    """In a run without a fault, the values of this field are the baseline for the costs of faults. Of several faults:
+    the sums of cost and downtime, and the median of the recovery times."""
+    faults: tuple[FaultMeasure, ...] = ()
+    """The faults in order, if there are several."""
     phases: tuple[PhaseMeasure, ...]
     read_back: ReadBack | None
     """None for the reference engine and the mutant, which have nothing to read back."""
@@ -111,6 +117,11 @@ class RunResult(_Record):
     """Of the engine, the broker, the sidecar and the campaign, from the begin of the load until all is judged."""
 
     @property
+    def faults_recovered(self) -> int:
+        """The number of faults after which the output rate recovered."""
+        return sum(one.recovered is True for one in self.faults or (self.cost,))
+
+    @property
     def processor_seconds_per_million(self) -> float | None:
         """Processor seconds of the engine for a million events; None if they were not sampled."""
         used = self.processor_seconds.get("engine")
@@ -122,10 +133,11 @@ def result_of(
     read_back: ReadBack | None, processor_seconds: Mapping[str, float] | None = None,
     offered_per_second: float | None = None, phases_begin_us: int | None = None,
 ) -> RunResult:  # fmt: skip
-    """The result of ``run`` from its sidecar's last ``report``. Raises ValueError unless that has exactly one fault."""
+    """The result of ``run`` from its sidecar's last ``report``. Raises ValueError if that has no fault."""
     cell, counts, ratios = run.cell, report["contributions"], report["reliability"]
-    if len(faults := report["faults"]) != 1:
-        raise ValueError(f"the report of {run.name} has {len(faults)} faults instead of one")
+    faults = tuple(map(_cost, report["faults"]))
+    if not faults:
+        raise ValueError(f"the report of {run.name} has no fault")
     return RunResult(
         run=run.name, engine=cell.engine, workload=cell.workload, guarantee=cell.guarantee, fault=cell.fault,
         repetition=run.repetition, seed=run.seed, started=started, seconds=round(seconds, 1), sent=sent,
@@ -133,7 +145,8 @@ def result_of(
         handled_ratio=ratios["handled_ratio"], exact_ratio=ratios["exact_ratio"],
         duplicate=counts["duplicate"], missing=counts["missing"], incorrect=counts["incorrect"], late=counts["late"],
         coverage_complete=report["coverage"]["complete"],
-        cost=_cost(faults[0]),
+        cost=faults[0] if len(faults) == 1 else _of_all(faults),
+        faults=faults if len(faults) > 1 else (),
         phases=_phases(report["phases"]),
         read_back=read_back, processor_seconds=dict(processor_seconds or {}),
         offered_per_second=offered_per_second, phases_begin_us=phases_begin_us, axes=cell.axes,
@@ -142,6 +155,25 @@ def result_of(
 
 def _cost(fault: Mapping[str, object]) -> FaultMeasure:
     return FaultMeasure.model_validate({name: fault[name] for name in FaultMeasure.model_fields})
+
+
+def _of_all(faults: Sequence[FaultMeasure]) -> FaultMeasure:
+    costs = [one.failure_cost_seconds for one in faults]
+    downtimes = [one.downtime_seconds for one in faults]
+    known = [one for one in faults if one.recovered is not None]
+    # An output that did not recover would have needed longer than any that did: it is censored, not left out.
+    recovery = median([one.recovery_seconds or 0.0 if one.recovered else math.inf for one in known] or [math.inf])
+    return FaultMeasure(
+        failure_cost_seconds=_total(costs), downtime_seconds=_total(downtimes),
+        recovery_seconds=None if math.isinf(recovery) else recovery,
+        recovered=all(one.recovered for one in known) if len(known) == len(faults) else None,
+        absent_because=tuple(dict.fromkeys(reason for one in faults for reason in one.absent_because)),
+    )  # fmt: skip
+
+
+def _total(values: Sequence[float | None]) -> float | None:
+    there = [value for value in values if value is not None]
+    return sum(there) if len(there) == len(values) else None
 
 
 def _phases(phases: list[PhaseOfReport]) -> tuple[PhaseMeasure, ...]:

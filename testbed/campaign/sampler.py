@@ -19,6 +19,8 @@ import pyarrow.parquet as pq
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from testbed.gc_log import GcLogs
+
 MACHINE: Final = "machine"
 GROUP: Final = "group"
 """The row with the lag of the engine's consumer group."""
@@ -43,6 +45,10 @@ class Sample:
     disk_written_bytes: int | None = None
     network_received_bytes: int | None = None
     network_sent_bytes: int | None = None
+    heap_bytes: int | None = None
+    """Of its JVMs, after their last collections."""
+    collections: int | None = None
+    collection_seconds: float | None = None
     lag_events: int | None = None
 
 
@@ -60,13 +66,15 @@ class Sampler:
     """A context manager that samples in a thread. ``samples`` are those so far."""
 
     def __init__(
-        self, processes: Callable[[], Mapping[str, int | None]], lag: Callable[[], int | None] | None = None
-    ) -> None:
+        self, processes: Callable[[], Mapping[str, int | None]], lag: Callable[[], int | None] | None = None,
+        collectors: GcLogs | None = None,
+    ) -> None:  # fmt: skip
         """``processes``: name -> id of the leader of its process group, None if it does not run. ``lag``: the events
-        that the engine has not consumed yet, None if unknown."""
+        that the engine has not consumed yet, None if unknown. ``collectors``: the logs of the JVMs."""
         self.samples: list[Sample] = []
         self._processes = processes
         self._lag = lag
+        self._collectors = collectors or GcLogs(())
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
         self._before: dict[tuple[int, str], _Counts] = {}
@@ -125,7 +133,14 @@ class Sampler:
             memory += counts.memory
         is_alone = _namespace(self._leaders[name]) not in (own, None)
         traffic = self._network(name, self._leaders[name]) if is_alone else {}
-        return Sample(now_us, name, ticks / _TICKS, memory, read, written, **traffic)
+        collected = [found for pid in self._members[name] if (found := self._collectors.of(pid)) is not None]
+        heaps = [found.heap_bytes for found in collected if found.heap_bytes is not None]
+        return Sample(
+            now_us, name, ticks / _TICKS, memory, read, written, **traffic,
+            heap_bytes=sum(heaps) if heaps else None,
+            collections=sum(found.count for found in collected) if collected else None,
+            collection_seconds=sum(found.seconds for found in collected) if collected else None,
+        )  # fmt: skip
 
     def _network(self, name: str, pid: int) -> dict[str, int]:
         counters = _traffic(pid)
@@ -234,7 +249,8 @@ def processor_seconds(samples: Sequence[Sample]) -> dict[str, float]:
 def write(path: Path, samples: Sequence[Sample]) -> None:
     """Write the samples as Parquet, a row each. Raises OSError."""
     whole, number = pa.int64(), pa.float64()
-    types = {"time_us": pa.timestamp("us", tz="UTC"), "process": pa.string(), "processor_seconds": number}
+    types = {"time_us": pa.timestamp("us", tz="UTC"), "process": pa.string(), "processor_seconds": number,
+             "collection_seconds": number}  # fmt: skip
     names = list(Sample.__dataclass_fields__)
     columns = [pa.array([getattr(s, name) for s in samples], types.get(name, whole)) for name in names]
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median, stdev
 from typing import Final, Literal
 
 from testbed.campaign import pgval
+from testbed.campaign.cell import Cell
 from testbed.campaign.journal import Failure, Heading
-from testbed.campaign.matrix import Cell, Run
+from testbed.campaign.matrix import Run
 from testbed.campaign.result import RunResult
 from validator.model.wording import plural
 
 Unit = Literal["ratio", "count", "seconds", "per_second"]
+_INTERVAL_LEAST: Final = 3
+_T_975: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""Student's t at 97.5 % for 1, 2, 3 ... degrees of freedom. For more than ten the last one gives a wider interval."""
 GUARANTEES: Final = ("at_most_once", "at_least_once", "exactly_once")
 
 
@@ -26,6 +31,9 @@ class Spread:
     least: float
     most: float
     runs: int
+    mean: float
+    half_95: float | None = None
+    """Half of the 95 % confidence interval of the mean, by Student's t; None: fewer than three runs."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,8 @@ COLUMNS: Final = (
     Column("failure_cost_seconds", "failure cost", "seconds", _cost("failure_cost_seconds")),
     Column("downtime_seconds", "downtime", "seconds", _cost("downtime_seconds")),
     Column("recovery_seconds", "recovery time", "seconds", _cost("recovery_seconds")),
+    Column("faults", "faults", "count", lambda found: max(1, len(found.faults))),
+    Column("faults_recovered", "faults recovered", "count", lambda found: found.faults_recovered),
     Column(
         "processor_seconds_per_million",
         "engine's processor time for a million events",
@@ -166,7 +176,13 @@ def _row(cell: Cell, wanted: int, done: Sequence[RunResult], failed: int) -> Row
 def spread(values: Sequence[float | None]) -> Spread | None:
     """Median, minimum and maximum of the values that are not None; None if there is no value."""
     there = [value for value in values if value is not None]
-    return Spread(median(there), min(there), max(there), len(there)) if there else None
+    if not there:
+        return None
+    half = None
+    if len(there) >= _INTERVAL_LEAST:
+        t = _T_975[min(len(there) - 1, len(_T_975)) - 1]
+        half = t * stdev(there) / math.sqrt(len(there))
+    return Spread(median(there), min(there), max(there), len(there), fmean(there), half)
 
 
 def _findings(done: Sequence[RunResult]) -> list[str]:

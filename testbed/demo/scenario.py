@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from faults.catalogue import KINDS
 from faults.config import FaultConfig, parse
-from faults.errors import FaultConfigError
+from faults.errors import FaultConfigError, FaultRefused
 from faults.fault import Fault, Timeline
 from faults.parameters import ClockParameters
 from faults.schedule import timeline
@@ -27,6 +27,7 @@ from testbed.demo.targets import (
     disk_folder,
     instance_names,
     link_names,
+    roles,
     state_folder,
     targets,
 )
@@ -133,22 +134,26 @@ class Scenario:
 
 
 def scenario_of(
-    engine: str, inputs: tuple[str, ...], seed: int, source: str, base_config: Mapping[str, Any]
-) -> Scenario:
+    engine: str, inputs: tuple[str, ...], seed: int, source: str, base_config: Mapping[str, Any],
+    workers: int | None = None,
+) -> Scenario:  # fmt: skip
     """Return the scenario of ``base_config`` (from `testbed.demo.scenario_config`). ``seed`` applies if the file has
-    none."""
+    none. ``workers``: their number; None: as many as the faults need. Raises FaultConfigError, FaultRefused."""
     own_seed = base_config.get("seed", seed)
     if not isinstance(own_seed, int):
         raise FaultConfigError(f"{source}: seed must be a whole number.")
 
-    def with_workers(workers: int, second_broker: str | None = None) -> FaultConfig:
-        names = link_names(engine, workers)
+    def with_workers(count: int, second_broker: str | None = None) -> FaultConfig:
+        names = link_names(engine, count)
         links = tuple((f"127.0.0.1:{2 * n + 2}", f"127.0.0.1:{2 * n + 3}") for n, _ in enumerate(names))
         context = replace(_PLANNED, links=links, second_broker=second_broker)
-        return parse(_content(base_config, engine, inputs, own_seed, context, workers), source)
+        return parse(_content(base_config, engine, inputs, own_seed, context, count), source)
 
-    few = with_workers(WORKERS)
-    workers, are_two = workers_needed(few, engine, source), needs_second_broker(few)
+    few = with_workers(workers or WORKERS)
+    needed, are_two = workers_needed(few, engine, source), needs_second_broker(few)
+    if workers is not None and needed > workers and len(roles(engine, needed)) > len(roles(engine, workers)):
+        raise FaultRefused(f"{source}: its faults need {needed} workers of {engine}, and there are {workers}.")
+    workers = workers or needed
     config = with_workers(workers, _SECOND if are_two else None)
     check_targets(config, engine, source)
     planned = _planned(config, own_seed)

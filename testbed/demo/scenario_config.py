@@ -18,7 +18,6 @@ from testbed.demo.targets import (
     BROKER,
     MACHINE,
     SIDECAR,
-    WORKERS_MAX,
     disk_folder,
     disk_name,
     instance_names,
@@ -26,6 +25,7 @@ from testbed.demo.targets import (
     node_name,
     roles,
 )
+from testbed.engines.real import WORKERS_MAX
 
 DELAYS: Final = "pgval-delay-"
 """Name prefix of plans that delay a worker's packets, by less and by more than `TIMEOUT_SECONDS`."""

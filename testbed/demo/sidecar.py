@@ -11,6 +11,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Final
 
+from testbed import gc_log
 from testbed.checkout import python_path, streamproof
 from testbed.processes import OwnedProcess
 from validator.model.snapshot import ViolationRecord
@@ -32,6 +33,7 @@ class DemoSidecar:
         scratch.mkdir(exist_ok=True)
         # A run of a minute is too short for the optimising compiler to pay off on two cores.
         java = f"{shlex.quote(f'-Djava.io.tmpdir={scratch}')} -XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        java += f" {shlex.quote(gc_log.option(folder))}"
         self.process = OwnedProcess(
             streamproof("validate", config),
             log=folder / "sidecar.log",

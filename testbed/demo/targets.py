@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from testbed.engines.real import WORKERS_MAX
+
 WORKERS: Final = 2
 """Number of workers of an engine that can have several: a fault on one leaves another."""
-WORKERS_MAX: Final = 3
-"""Number of workers if a fault hits two at once. No engine of the testbed has more workers."""
 ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "reference": ("worker",) * WORKERS,
     "mutant": ("worker",),
@@ -65,8 +65,9 @@ def workers_for(engine: str, hit_at_once: int) -> int:
 
 def roles(engine: str, workers: int = WORKERS) -> tuple[str, ...]:
     """Return the `ROLES` of an engine with this many workers."""
-    more = workers - WORKERS if ROLES[engine].count("worker") == WORKERS else 0
-    return ("worker",) * more + ROLES[engine]
+    if ROLES[engine].count("worker") < WORKERS:
+        return ROLES[engine]
+    return ("worker",) * workers + tuple(role for role in ROLES[engine] if role != "worker")
 
 
 def instance_names(engine: str, workers: int = WORKERS) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ from faults.errors import FaultRefused
 from faults.plans import schedule_of
 from faults.spec import FaultSpec, Selector
 from faults.targets import ProcessTarget
-from testbed.demo.targets import WORKERS_MAX, instance_names, roles, workers_for
+from testbed.demo.targets import instance_names, roles, workers_for
+from testbed.engines.real import WORKERS_MAX
 
 
 def overlapping(config: FaultConfig) -> Iterator[Sequence[FaultSpec]]:

@@ -129,6 +129,22 @@ class FlinkEngine(JvmEngine):
             for subtask in self._rest(f"/jobs/{self._job_id}/vertices/{vertex['id']}")["subtasks"]
         ]
 
+    def counters(self) -> dict[str, dict[str, float]]:
+        """Return records of each operator chain, and checkpoints, from the JobManager."""
+        job = self._rest(f"/jobs/{self._job_id}")
+        checkpoints = self._rest(f"/jobs/{self._job_id}/checkpoints")
+        found = {
+            vertex["name"]: {name: float(vertex["metrics"][name]) for name in ("read-records", "write-records")}
+            for vertex in job["vertices"]
+        }
+        last = checkpoints["latest"]["completed"]
+        sizes = {} if last is None else {
+            "last-checkpoint-ms": float(last["end_to_end_duration"]),
+            "last-checkpoint-bytes": float(last["state_size"]),
+        }  # fmt: skip
+        counts = {f"checkpoints-{name}": float(count) for name, count in checkpoints["counts"].items()}
+        return {**found, "job": counts | sizes}
+
     def effective(self) -> Effective:
         """Return the guarantee from the JobManager's REST interface and the TaskManagers' Kafka clients. Raises
         EngineError."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from testbed import gc_log
 from testbed.engines.java_build import find_javac, job_jar
 from testbed.engines.real import RealEngine
 from validator.stream.jars import find_java, resolve
@@ -52,6 +53,7 @@ class JvmEngine(RealEngine):
             f"-Xmx{heap_mb}m",
             "-XX:+UseSerialGC",
             "-XX:-UsePerfData",
+            gc_log.option(self._folder),
             "-XX:+ExitOnOutOfMemoryError",
             f"-Djava.io.tmpdir={scratch}",
             *options,

@@ -111,10 +111,26 @@ WORKERS_MAX: Final = 5
 """Most workers of an engine, as in OSPBench and PGVal."""
 
 
+COUNTERS: Final = "counters "
+"""The beginning of a job's line of the log with its counters."""
+_TAIL_BYTES: Final = 16_384
+
+
 class EngineRefused(Exception):
     """An engine does not support the settings. The message is one sentence with the fix."""
 
     exit_status = 2
+
+
+def logged_counters(log: Path) -> dict[str, float]:
+    """Return the counters that a job has logged last (`COUNTERS`, then NAME=VALUE); none if there is no such line."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+        *whole, _ = file.read().decode(errors="replace").split("\n")
+    for line in reversed(whole):
+        if line.startswith(COUNTERS):
+            return {name: float(value) for name, _, value in (part.partition("=") for part in line.split()[1:])}
+    return {}
 
 
 def timeouts(profile: str, engine: str) -> Timeouts:
@@ -228,6 +244,12 @@ class RealEngine(ProcessEngine):
     def workloads(cls) -> tuple[str, ...]:
         """The workloads that its job supports."""
         return tuple(name for name, one in built().items() if one.job in cls.jobs)
+
+    def counters(self) -> dict[str, dict[str, float]]:
+        """Return the engine's own counters: part of the engine -> name -> value. Totals begin again at a restart of
+        the part. Empty if the engine has none. Raises OSError, ValueError or KeyError if it does not answer."""
+        logs = {f"{one.role}-{one.number}": one.log_path for one in self.instances if one.alive}
+        return {part: found for part, log in logs.items() if (found := logged_counters(log))}
 
     @abstractmethod
     def effective(self) -> Effective:

@@ -16,16 +16,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
+from testbed import gc_log
 from testbed.engines.effective import CLIENT_LOGGERS
 from testbed.engines.job import READY, log
+from testbed.engines.real import COUNTERS
 from testbed.engines.spark import EFFECTIVE, RunningQuery, kafka_jars
 from testbed.engines.spark_settings import STATE_STORES, SparkSettings
 from validator.model.signals import set_from_handler
@@ -79,8 +81,11 @@ def run(settings: SparkSettings, folder: Path, stopping: threading.Event) -> int
     """Run the query until ``stopping`` is set or it fails; return the exit status."""
     session = start_session(settings, folder)
     query = start_query(session, settings, folder / CHECKPOINT)
-    ready = False
+    ready, batch = False, -1
     while query.isActive and not stopping.wait(_POLL_SECONDS):
+        if (progress := query.lastProgress) is not None and progress["batchId"] != batch:
+            batch = progress["batchId"]
+            log(counters(progress))
         if not ready and has_run(query):
             ready = True
             write_effective(query, folder)
@@ -111,7 +116,8 @@ def start_session(settings: SparkSettings, folder: Path) -> SparkSession:
     # for the JVM's clock is kept.
     given = shlex.split(os.environ.pop("JAVA_TOOL_OPTIONS", ""))
     agents = [option for option in given if option.startswith("-javaagent:")]
-    options = (*JAVA_OPTIONS, *agents, f"-Djava.io.tmpdir={scratch}", f"-Dlog4j2.configurationFile={log_settings}")
+    options = (*JAVA_OPTIONS, *agents, f"-Djava.io.tmpdir={scratch}", f"-Dlog4j2.configurationFile={log_settings}",
+               gc_log.option(folder))  # fmt: skip
     os.environ["JDK_JAVA_OPTIONS"] = shlex.join(options)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master(f"local[{settings.parallelism}]").appName(settings.group)
@@ -220,6 +226,19 @@ def _events(records: DataFrame, side: int, settings: SparkSettings) -> DataFrame
     decoded = records.select(F.from_json(F.col("value").cast("string"), schema).alias("event"))
     events = decoded.select("event.*").dropna().withColumn("side", F.lit(side))
     return events.withWatermark("timestamp", f"{settings.watermark_delay_ms} milliseconds")
+
+
+def counters(progress: Mapping[str, Any]) -> str:
+    """Return the line of the log with the counters of a batch."""
+    state = progress["stateOperators"]
+    found = {
+        "batch": progress["batchId"],
+        "input-rows": progress["numInputRows"],
+        "trigger-ms": progress["durationMs"].get("triggerExecution", 0),
+        "state-rows": sum(one["numRowsTotal"] for one in state),
+        "state-bytes": sum(one["memoryUsedBytes"] for one in state),
+    }
+    return COUNTERS + " ".join(f"{name}={value}" for name, value in found.items())
 
 
 def has_run(query: StreamingQuery) -> bool:

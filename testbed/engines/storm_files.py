@@ -10,6 +10,7 @@ from typing import Final
 
 import yaml
 
+from testbed import gc_log
 from testbed.engines.real import Timeouts
 
 WORKER_HEAP_MB: Final = 512
@@ -77,7 +78,9 @@ def storm_options(folder: Path, ports: StormPorts, times: Timeouts, host: str = 
         "supervisor.memory.capacity.mb": 4096.0,
         "worker.heartbeat.frequency.secs": heartbeat,
         "worker.heap.memory.mb": WORKER_HEAP_MB,
-        "worker.childopts": f"-Xmx%HEAP-MEM%m {' '.join(JAVA_OPTIONS)} -Dcom.sun.management.jmxremote=false",
+        "worker.childopts": " ".join(
+            ("-Xmx%HEAP-MEM%m", *JAVA_OPTIONS, gc_log.option(folder), "-Dcom.sun.management.jmxremote=false")
+        ),
         "topology.worker.logwriter.childopts": "-Xmx64m -XX:+UseSerialGC -XX:-UsePerfData -XX:TieredStopAtLevel=1",
         "topology.worker.max.heap.size.mb": float(WORKER_HEAP_MB),
         "topology.component.resources.onheap.memory.mb": 32.0,

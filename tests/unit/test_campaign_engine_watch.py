@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from testbed.campaign import formats, journal, one_run
+from testbed.campaign.cell import Cell
 from testbed.campaign.engine_watch import EngineWatch
 from testbed.campaign.fault import RunFault
 from testbed.campaign.journal import CampaignJournal, Heading
-from testbed.campaign.matrix import Cell, Run
+from testbed.campaign.matrix import Run
 from testbed.campaign.one_run import OneRun
 from testbed.campaign.plan import FaultName
 from testbed.campaign.table import table
@@ -102,7 +103,9 @@ def test_a_worker_that_dies_in_the_control_phase_fails_its_run_with_the_reason_i
 ) -> None:
     """All but the engine's processes and the load's is left out."""
     lives: Any = SimpleNamespace(is_running=True, name="sidecar", kill=lambda: None, pid=None)
-    broker: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1", process=lives, create_topics=lambda _: None)
+    broker: Any = SimpleNamespace(
+        bootstrap_servers="127.0.0.1:1", process=lives, create_topics=lambda _: None, folder=tmp_path
+    )
     monkeypatch.setattr(
         one_run, "DemoSidecar", lambda _: SimpleNamespace(process=lives, report=lambda: {"results": {"read": 1}})
     )

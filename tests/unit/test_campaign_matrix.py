@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from testbed.campaign import command, scheduled
 from testbed.campaign.matrix import matrix, only, runs
 from testbed.campaign.plan import PlanError, load
 from testbed.engines.spark import SparkEngine
@@ -22,7 +23,9 @@ ROOT = Path(__file__).parents[2]
     [
         ({"engines": ["kafka"]}, "engines: there is no engine kafka; "),
         ({"engines": ["flink", "flink"]}, "engines: "),
-        ({"faults": ["drought"]}, "faults.0: Input should be 'none'"),
+        ({"faults": ["drought"]}, "faults: there is no fault drought; use none, "),
+        ({"schedules": {"crash": {}}}, "schedules: crash is the name of a fault"),
+        ({"schedules": {"two": {"targets": {}}}}, "schedules.two.targets: "),
         ({"repetition": 3}, "repetition: is not a known key"),
         ({"phases": {"control": "9s"}}, "phases.control is shorter than 10 windows"),
         ({"phases": {"control": 30}}, "phases.control: a duration "),
@@ -171,6 +174,61 @@ def test_an_option_of_an_engine_is_an_axis_of_its_cells_only() -> None:
     assert only(everything, [f"{UNALIGNED}=true"]) == everything[2:4]
 
 
+OF_SIDECAR = {"kind": "sidecar_kill", "target": "sidecar"}
+KILLS: dict[str, Any] = {
+    "engines": ["flink"], "guarantees": ["exactly_once"], "repetitions": 1, "parallelism": 5,
+    "faults": ["crash", "four", "often", "both"],
+    "schedules": {
+        "four": {"plan": {"name": "vogel-kill-4", "faster": 10}},
+        "often": {"schedule": {"control": "20s", "recovery": "40s", "repeat": 3, "faults": [
+            {"kind": "process_kill", "target": {"labels": {"role": "worker"}}, "for": "5s"}]}},
+        "both": {"schedule": {"control": "20s", "faults": [{"for": "10s", "together": [
+            {"kind": "net_delay", "target": {"name": "flink-link"}, "parameters": {"delay": "1s"}},
+            {"kind": "process_pause", "target": {"labels": {"role": "worker"}, "pick": 2}, "after": "2s"}]}]}},
+    },
+}  # fmt: skip
+
+
+def test_a_schedule_of_a_plan_has_its_faults_without_the_waits_that_the_phases_replace() -> None:
+    wanted = plan(**KILLS)
+    found = {run.cell.name: run for run in runs(matrix(wanted).cells, wanted)}
+    scenarios = {
+        name: scheduled.scenario(run.cell, wanted, run.seed) for name, run in found.items() if "crash" not in name
+    }
+    four, often, both = (scenarios[f"flink-sst-exactly_once-{name}"] for name in ("four", "often", "both"))
+    assert [len(step.fault.targets) for step in four.timeline.steps] == [4] * 10
+    assert four.timeline.seconds == pytest.approx(9 * 30)
+    assert [step.wait_seconds for step in often.timeline.steps] == [0, 60, 60]
+    assert often.timeline.seconds == 135
+    assert [fault.kind for _, fault in both.timeline.steps[0].parts] == ["net_delay", "process_pause"]
+    assert (both.workers, both.link_names) == (5, ("flink-link",))
+    crash, times = found["flink-sst-exactly_once-crash"], command._seconds_most
+    assert times(wanted, found["flink-sst-exactly_once-often"]) - times(wanted, crash) == 135 - wanted.phases.failure
+    assert "about " in command.describe(wanted, matrix(wanted), tuple(found.values()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"parallelism": 4},
+            r"^faults: no combination with four .* its faults need 5 workers of flink, .* are 4\.",
+        ),
+        ({"missing_after": "12s"}, r"both: missing_after must be above "),
+        (
+            {"schedules": {"four": {"schedule": {"faults": [OF_SIDECAR]}}}},
+            "a fault of the sidecar",
+        ),
+        ({"schedules": {"four": {"schedule": {"faults": [{"kind": "drought"}]}}}}, "four.*drought"),
+    ],
+)
+def test_a_schedule_that_a_cell_cannot_have_is_refused(changes: dict[str, Any], sentence: str) -> None:
+    given = {**KILLS, **changes, "phases": {"failure": "5s"}}
+    wanted = plan(**{**given, "faults": [name for name in given["faults"] if name in (*given["schedules"], "crash")]})
+    with pytest.raises(PlanError, match=sentence):
+        command.describe(wanted, matrix(wanted), runs(matrix(wanted).cells, wanted))
+
+
 def test_cells_with_a_standby_that_an_engine_cannot_have_are_left_out() -> None:
     wanted = plan(engines=["kafka_streams", "storm"], guarantees=["at_least_once"], faults=["none"],
                   axes={"standby": [0, 1], "parallelism": [1, 2]})  # fmt: skip
@@ -180,6 +238,16 @@ def test_cells_with_a_standby_that_an_engine_cannot_have_are_left_out() -> None:
     ]  # fmt: skip
     assert [cell.setting for cell in found.cells if cell.engine == "kafka_streams"][2:] == ["standby 1, parallelism 2"]
     assert "storm has no standby instances." in found.left_out
+    with pytest.raises(PlanError, match=r"with four is possible.* flink has no standby instance in a run with a sche"):
+        matrix(plan(**KILLS, standby=1))
+
+
+def test_an_engine_that_cannot_have_a_schedule_is_left_out() -> None:
+    found = matrix(plan(**{**KILLS, "engines": ["flink", "spark"], "faults": ["crash", "four"]}))
+    assert [(cell.engine, cell.fault) for cell in found.cells] == [
+        ("flink", "crash"), ("flink", "four"), ("spark", "crash"),
+    ]  # fmt: skip
+    assert any("spark" in sentence for sentence in found.left_out)
 
 
 def test_intervals_of_a_plan_replace_those_of_the_profile_and_heartbeats_follow_the_session() -> None:

@@ -13,7 +13,8 @@ import pytest
 import generator.config
 from generator.sections import BurstRate
 from testbed.campaign import one_run
-from testbed.campaign.matrix import Cell, Run
+from testbed.campaign.cell import Cell
+from testbed.campaign.matrix import Run
 from testbed.campaign.one_run import OneRun, is_measured
 from testbed.engines.base import ReferenceEngine
 from testbed.engines.effective import Effective
@@ -87,6 +88,9 @@ def test_the_load_lasts_until_the_recovery_is_decided(fault: dict[str, Any] | No
     report: Any = {"faults": [] if fault is None else [{"absent_because": [], **fault}]}
     assert is_measured(report) is ends
     assert not is_measured(None)
+    decided = {"healed": "now", "recovered": True, "absent_because": []}
+    assert is_measured({"faults": [decided, decided]}, 2)  # type: ignore[typeddict-item]
+    assert not is_measured({"faults": [decided]}, 2)  # type: ignore[typeddict-item]
 
 
 def test_partitions_producers_and_bursts_of_a_plan_reach_topics_and_load(

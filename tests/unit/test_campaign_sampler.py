@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from contextlib import ExitStack
@@ -10,7 +11,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from testbed.campaign import counters
 from testbed.campaign.sampler import GROUP, MACHINE, Sampler, processor_seconds, write
+from testbed.engines.base import EngineError
+from testbed.engines.real import logged_counters
+from testbed.gc_log import Collections, GcLogs
 from testbed.processes import OwnedProcess
 
 pytestmark = [pytest.mark.unit, pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")]
@@ -29,6 +34,61 @@ open(sys.argv[2], "w").close()
 time.sleep(600)
 """
 SAMPLES = 4
+
+
+GC = """[0.010s][info][gc] Using Serial
+[1.200s][info][gc] GC(0) Pause Young (Allocation Failure) 20M->4M(60M) 5.000ms
+[2.000s][info][gc] GC(1) Pause Full (System.gc()) 30M->9M(60M) 15.000ms
+[2.500s][info][gc] GC(2) Pause Young (Allocation"""
+
+
+def test_the_heap_is_what_the_last_collection_left(tmp_path: Path) -> None:
+    log, logs = tmp_path / "gc-7.log", GcLogs([tmp_path / "none", tmp_path])
+    assert logs.of(7) is None
+    log.write_text(GC, encoding="utf-8")
+    first = logs.of(7)
+    assert first is not None
+    assert (first.heap_bytes, first.count, first.seconds) == (9 << 20, 2, pytest.approx(0.02))
+    assert logs.of(7) == Collections(9 << 20, 0, 0.0), "a line that is not whole is read later"
+    log.write_text(GC + " Failure) 40M->11M(60M) 1.500ms\n", encoding="utf-8")
+    assert logs.of(7) == Collections(11 << 20, 1, 0.0015)
+    log.unlink()
+    assert logs.of(7) is None
+
+
+def test_samples_have_the_heaps_of_a_process_group(tmp_path: Path) -> None:
+    with OwnedProcess(["sleep", "600"], log=tmp_path / "jvm.log") as process:
+        pids: dict[str, int | None] = {"worker-0": process.pid, "worker-1": os.getpid()}
+        (tmp_path / f"gc-{process.pid}.log").write_text(GC, encoding="utf-8")
+        with Sampler(lambda: pids, None, GcLogs([tmp_path])) as sampler:
+            while len(sampler.samples) < 2:
+                time.sleep(0.05)
+    write(tmp_path / "series.parquet", sampler.samples)
+    rows = {row["process"]: row for row in pq.read_table(tmp_path / "series.parquet").to_pylist()}
+    # The first sample, which is not kept, has the collections before the load.
+    assert (rows["worker-0"]["heap_bytes"], rows["worker-0"]["collections"]) == (9 << 20, 0)
+    assert (rows["worker-1"]["heap_bytes"], rows["worker-1"]["collections"]) == (None, None)
+
+
+def test_counters_are_asked_each_second_also_of_an_engine_that_does_not_answer(tmp_path: Path) -> None:
+    log, calls = tmp_path / "job.log", iter(range(10**6))
+    log.write_text(
+        "state RUNNING\ncounters process-total=7 commit-total=3\nready\ncounters process-to", encoding="utf-8"
+    )
+
+    def asked() -> dict[str, dict[str, float]]:
+        if next(calls) == 0:
+            raise EngineError("it restarts")
+        return {"worker-0": logged_counters(log)}
+
+    with counters.CounterSampler(asked) as sampler:
+        while not sampler.rows:
+            time.sleep(0.05)
+    counters.write(tmp_path / "counters.parquet", sampler.rows)
+    found = pq.read_table(tmp_path / "counters.parquet").to_pylist()
+    assert [(row["part"], row["name"], row["value"]) for row in found[:2]] == [
+        ("worker-0", "process-total", 7.0), ("worker-0", "commit-total", 3.0),
+    ]  # fmt: skip
 
 
 def test_samples_add_up_to_what_the_processes_used_and_cost_little(tmp_path: Path) -> None:

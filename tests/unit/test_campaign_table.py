@@ -11,9 +11,9 @@ import pytest
 from testbed.campaign import formats
 from testbed.campaign.journal import Failure, Heading
 from testbed.campaign.matrix import matrix, runs
-from testbed.campaign.result import FaultMeasure, ReadBack, RunResult
+from testbed.campaign.result import FaultMeasure, ReadBack, RunResult, result_of
 from testbed.campaign.table import Spread, Table, spread, table
-from tests.unit.campaign_results import fake, plan
+from tests.unit.campaign_results import fake, plan, report
 
 PLAN = plan(faults=["crash"], repetitions=3)
 RUNS = runs(matrix(PLAN).cells, PLAN)
@@ -41,9 +41,29 @@ ALL = [fake(run) for run in RUNS]
 
 
 def test_median_least_and_most_are_of_the_runs_that_have_the_measure() -> None:
-    assert spread([3.0, None, 1.0, 8.0]) == Spread(3.0, 1.0, 8.0, 3)
-    assert spread([4.0, 1.0]) == Spread(2.5, 1.0, 4.0, 2)
+    found = spread([3.0, None, 1.0, 8.0])
+    assert found is not None
+    # Student's t for two degrees of freedom, times the standard error.
+    assert found == Spread(3.0, 1.0, 8.0, 3, 4.0, pytest.approx(4.303 * 13**0.5 / 3**0.5))
+    assert spread([4.0, 1.0]) == Spread(2.5, 1.0, 4.0, 2, 2.5)
     assert spread([None]) is None
+
+
+def test_several_faults_are_one_row_and_a_fault_that_did_not_recover_is_censored() -> None:
+    several = report()
+    several["faults"] = [
+        {**several["faults"][0], "recovery_seconds": seconds, "recovered": seconds is not None}
+        for seconds in (9.0, None, 4.0)
+    ]
+    found = result_of(RUNS[0], several, started="", seconds=1, sent=1, settled=True, read_back=None)  # type: ignore[arg-type]
+    cost = found.cost
+    assert (cost.failure_cost_seconds, cost.downtime_seconds, cost.recovery_seconds) == (21.0, 9.0, 9.0)
+    assert (cost.recovered, len(found.faults), found.faults_recovered) == (False, 3, 2)
+    several["faults"][0].update(recovery_seconds=None, recovered=False)
+    most = result_of(RUNS[0], several, started="", seconds=1, sent=1, settled=True, read_back=None)  # type: ignore[arg-type]
+    assert most.cost.recovery_seconds is None
+    (row, *_) = csv.DictReader(formats.csv_text(build_table([found])).splitlines()[1:])
+    assert (row["faults_median"], row["faults_recovered_median"]) == ("3", "2")
 
 
 def test_a_table_that_is_not_complete_says_so_in_its_first_line() -> None:

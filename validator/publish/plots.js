@@ -1,5 +1,5 @@
 "use strict";
-// The timeline: four plots over one axis of time, faults shaded, restarts dashed. Needs uPlot.
+// The timeline: plots over one axis of time, faults shaded, restarts dashed. Needs uPlot.
 const Timeline = (() => {
   const SPANS = [["15 min", 900], ["2 h", 7200], ["24 h", 86400]];
   const PLOTS = [
@@ -19,7 +19,7 @@ const Timeline = (() => {
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const unitOf = (plot) => plot.latency && definition ? `${plot.unit} from ${definition.replaceAll("_", " ")} to the result` : plot.unit;
   const shown = (v) => v === null || v === undefined ? "–" : grouped.format(v);
-  let columns = [], rows = [], faults = [], restarts = [], span = SPANS[0][1], charts = [], definition = null, place;
+  let columns = [], rows = [], faults = [], restarts = [], span = SPANS[0][1], charts = [], definition = null, place, plots = PLOTS;
 
   const index = (name) => columns.indexOf(name);
   const last = () => rows.length ? rows[rows.length - 1][0] : 0;
@@ -91,7 +91,7 @@ const Timeline = (() => {
   function build() {
     charts.forEach((c) => c.u.destroy());
     place.replaceChildren();
-    charts = PLOTS.map((plot) => {
+    charts = plots.map((plot) => {
       const figure = document.createElement("figure"), caption = document.createElement("figcaption"), unit = document.createElement("span"), frame = document.createElement("div");
       caption.textContent = plot.title + " "; unit.textContent = unitOf(plot); caption.append(unit);
       frame.className = "frame"; frame.tabIndex = 0; frame.setAttribute("role", "slider");
@@ -139,6 +139,7 @@ const Timeline = (() => {
   }
   function start(elements) {
     place = elements.place;
+    plots = elements.plots ?? PLOTS;  // a page with other columns has plots of its own
     // A page that is not live begins with the whole run.
     if (elements.lasts !== undefined) [, span] = SPANS.find(([, seconds]) => elements.lasts <= seconds) ?? SPANS.at(-1);
     elements.spans.replaceChildren(...SPANS.map(([name, seconds]) => {

@@ -23,6 +23,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Properties;
 import java.util.Set;
+import java.util.TreeMap;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
@@ -73,6 +74,11 @@ public final class KafkaStreamsJob {
   private static final DateTimeFormatter TIME = DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss.SSS");
   private static final String MARK = "\u0000"; // first character of a mark's key; no key of an event has it
   private static final String NEXT = "\u0001"; // between the numbers of an entry; JSON has no such character
+  private static final Map<String, Set<String>> COUNTED = Map.of(
+      "stream-thread-metrics", Set.of("process-total", "commit-total", "task-created-total"),
+      "consumer-fetch-manager-metrics", Set.of("records-consumed-total"),
+      "consumer-coordinator-metrics", Set.of("rebalance-total"),
+      "producer-metrics", Set.of("record-send-total"));
   private static final long LOOK_MS = 200;
   private static final long IDLE = Long.MAX_VALUE;
   private static final long UNKNOWN = Long.MIN_VALUE;
@@ -511,10 +517,30 @@ public final class KafkaStreamsJob {
     }
   }
 
-  /** Logs a line at each change of the state or of the number of this instance's tasks. */
+  /** The totals of this instance's threads and clients. */
+  private static String counters(KafkaStreams streams) {
+    Map<String, Double> totals = new TreeMap<>();
+    streams.metrics().forEach((name, metric) -> {
+      boolean ofPart = name.tags().containsKey("topic") || name.tags().containsKey("partition");
+      if (!ofPart && COUNTED.getOrDefault(name.group(), Set.of()).contains(name.name())
+          && metric.metricValue() instanceof Double value && !value.isNaN()) {
+        totals.merge(name.name(), value, Double::sum);
+      }
+    });
+    StringBuilder line = new StringBuilder("counters");
+    totals.forEach((name, value) -> line.append(' ').append(name).append('=').append(value.longValue()));
+    return line.toString();
+  }
+
+  /** Logs a line at each change of the state or of the number of this instance's tasks, and counters each second. */
   private static void announce(KafkaStreams streams) {
     String last = "";
+    long due = 0;
     while (true) {
+      if (System.currentTimeMillis() >= due) {
+        due = System.currentTimeMillis() + 1000;
+        System.out.println(counters(streams));
+      }
       long tasks = streams.metadataForLocalThreads().stream().mapToLong(t -> t.activeTasks().size()).sum();
       String now = streams.state() == KafkaStreams.State.RUNNING && tasks > 0
           ? "ready with " + tasks + " tasks" : "state " + streams.state();

@@ -1,0 +1,60 @@
+"""The counters that an engine has of itself, once a second: a Parquet file beside that of the samples."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from testbed.engines.base import EngineError
+
+Row = tuple[int, str, str, float]
+"""Time in microseconds, part of the engine, name, value."""
+_EVERY_SECONDS: Final = 1.0
+_SCHEMA: Final = pa.schema(
+    [("time", pa.timestamp("us", tz="UTC")), ("part", pa.string()), ("name", pa.string()), ("value", pa.float64())]
+)
+
+
+class CounterSampler:
+    """A context manager that asks in a thread of its own: an engine that is hit may answer late, or not at all."""
+
+    def __init__(self, counters: Callable[[], Mapping[str, Mapping[str, float]]]) -> None:
+        """``counters``: part -> name -> value. May raise EngineError, OSError, ValueError or KeyError."""
+        self.rows: list[Row] = []
+        self._counters = counters
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="counters", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Start the thread."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the thread."""
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._end.wait(_EVERY_SECONDS):
+            try:
+                found = self._counters()
+            except (EngineError, OSError, ValueError, KeyError):
+                continue  # it does not run, or restarts
+            now_us = time.time_ns() // 1000
+            self.rows += [(now_us, part, name, value) for part, of in found.items() for name, value in of.items()]
+
+
+def write(path: Path, rows: Sequence[Row]) -> None:
+    """Write the rows as Parquet. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = [pa.array([row[i] for row in rows], field.type) for i, field in enumerate(_SCHEMA)]
+    partial = path.with_suffix(".tmp")
+    pq.write_table(pa.table(columns, schema=_SCHEMA), partial)
+    partial.replace(path)

@@ -1,0 +1,131 @@
+"""The page of a campaign: figures, the course of each run from its files, and nothing from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from testbed.campaign import figures, formats, html, output_series, sampler
+from testbed.campaign.figures import Bars, Boxed
+from testbed.campaign.matrix import matrix, runs
+from testbed.campaign.result import FaultMeasure
+from testbed.campaign.sampler import GROUP, MACHINE, Sample
+from testbed.campaign.table import table
+from tests.unit.campaign_results import fake, plan
+from validator.measure.output import Output, Spread
+from validator.publish.atomic import replace_file
+
+PLAN = plan(repetitions=2)
+RUNS = runs(matrix(PLAN).cells, PLAN)
+START = 1_800_000_000
+EVIL = "</script><script>alert(1)</script>"
+
+
+def cost(seconds: float | None) -> FaultMeasure:
+    return FaultMeasure(
+        failure_cost_seconds=2.0, downtime_seconds=1.0, recovery_seconds=seconds, recovered=seconds is not None
+    )
+
+
+def output(second: int, contributions: int) -> Output:
+    at_us = (START + second) * 1_000_000
+    latency = {"window_close": Spread({3: 1, 5: 1}, 500_000, 400_000)}
+    return Output(START + second, START + second + 1, 2, contributions, at_us, at_us, 0, latency)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The files of one run: output in two of three seconds, two samples in the same second."""
+    name = RUNS[0].name
+    output_series.write(output_series.path_of(tmp_path, name), [output(0, 600), output(2, 1200)])
+    samples = [
+        Sample((START * 1_000_000) + offset_us, process, 0.25, 50_000_000)
+        for offset_us in (100_000, 990_000)
+        for process in ("worker-0", "worker-1", "broker", MACHINE)
+    ]
+    sampler.write(
+        tmp_path / "series" / f"{name}.parquet", [*samples, Sample(START * 1_000_000 + 100_000, GROUP, lag_events=7)]
+    )
+    start = datetime.fromtimestamp(START, UTC).isoformat()
+    faults = [{"name": EVIL, "kind": "process_kill", "start": start, "healed": None}]
+    (tmp_path / "reports").mkdir()
+    replace_file(tmp_path / "reports" / f"{name}.json", json.dumps({"faults": faults}))
+    return tmp_path
+
+
+def page(folder: Path, **changes: Any) -> str:
+    results = {run.name: fake(run, **changes) for run in RUNS}
+    found = table(RUNS, results, left_out=[], failures=(), headings=[], settings={})
+    return html.write(folder, found, results).read_text(encoding="utf-8")
+
+
+def test_the_course_of_a_run_joins_its_output_with_the_samples_by_second(folder: Path) -> None:
+    course = html.course(folder, RUNS[0].name)
+    assert course is not None
+    rows = [dict(zip(course["columns"], row, strict=True)) for row in course["rows"]]
+    assert [row["time"] - START for row in rows] == [0, 1, 2]
+    assert [row["output_per_second"] for row in rows] == [600, None, 1200]
+    assert rows[0] | {"time": 0} == {
+        "time": 0, "output_per_second": 600, "latency_p50_seconds": 0.1, "latency_p99_seconds": 0.4, "lag_events": 7,
+        "engine_cores": 0.5, "broker_cores": 0.25, "sidecar_cores": None, "engine_megabytes": 100.0,
+    }  # fmt: skip
+    assert rows[1]["engine_cores"] == 0.5, "the second sample of a second is that of the next one"
+    assert html.course(folder, RUNS[1].name) is None
+
+
+def test_the_output_of_a_run_is_read_back_with_its_silent_seconds(folder: Path) -> None:
+    path = output_series.path_of(folder, RUNS[0].name)
+    assert output_series.contributions(path) == (START, [600, 0, 1200])
+    row = pq.read_table(path).to_pylist()[0]
+    assert (row["window_close_mean_seconds"], row["window_close_max_seconds"]) == (0.25, 0.4)
+    assert row["first_input_p50_seconds"] is None
+
+
+def test_the_page_has_figures_plots_and_all_tables_and_loads_nothing(folder: Path) -> None:
+    drawn = page(folder, cost=cost(9.0))
+    for heading in ("Recovery time", "Failure cost", "Throughput by phase", "Latency p99 by phase",
+                    "The course of a run", "Guarantees kept, and the cost", "What each failure does"):  # fmt: skip
+        assert f"<h2>{heading}" in drawn
+    assert not re.search(r'(?:src|href)="(?!data:,")', drawn)
+    assert EVIL not in drawn
+    [data] = re.findall(r'<script type="application/json" id="runs">(.*?)</script>', drawn)
+    assert json.loads(data)[RUNS[0].name]["faults"][0]["name"] == EVIL
+    assert page(folder, cost=cost(None)).count(">2 not</text>") == 4, "each cell with a fault has two runs"
+
+
+def test_a_campaign_without_series_has_no_plots(tmp_path: Path) -> None:
+    assert "The course of a run" not in page(tmp_path)
+
+
+def test_a_box_has_its_quartiles_and_a_dot_for_each_value() -> None:
+    drawn = figures.boxes([Boxed("a < b", [1, 2, 3, 4, 5], censored=1), Boxed("none", [])], "s")
+    assert drawn.count("<circle") == 5
+    assert "a &lt; b: 1 to 5, median 3" in drawn
+    assert "none" not in drawn
+    [(left, width)] = re.findall(r'<rect x="([\d.]+)" width="([\d.]+)" y="4.0"', drawn)
+    per_second = (760 - 300 - 70) / 5
+    assert (float(left), float(width)) == pytest.approx((300 + 2 * per_second, 2 * per_second))
+    assert figures.boxes([Boxed("a", [])], "s") == ""
+
+
+def test_bars_leave_out_what_was_not_measured() -> None:
+    drawn = figures.bars([Bars("a", [1.0, None]), Bars("b", [None, None])], ("control", "failure"), "s")
+    assert drawn.count("<title>") == 1
+    assert figures.bars([Bars("b", [None])], ("control",), "s") == ""
+
+
+def test_what_a_failure_does_is_one_row_for_all_engines() -> None:
+    results = {run.name: fake(run, duplicate=int(run.cell.guarantee == "at_least_once")) for run in RUNS}
+    found = formats.grids(table(RUNS, results, left_out=[], failures=(), headings=[], settings={}))
+    [(_, titles, rows)] = [grid for grid in found if grid[0] == "What each failure does"]
+    assert titles == ["failure", *(f"{engine}, {guarantee}" for engine in ("kafka_streams", "flink")
+                                   for guarantee in ("at least once", "exactly once"))]  # fmt: skip
+    assert rows == [
+        ["crash, sst", *["no loss, duplicates, down 3 s, recovers", "no loss, no duplicates, down 3 s, recovers"] * 2]
+    ]
