@@ -102,10 +102,7 @@ def test_a_long_text_is_found_by_its_published_form(run: FedRun, capsys: Printed
     assert short[0] == f"Event {shorten(LONG)}"
     assert short == story(run.state, LONG, capsys)
     assert len([line for line in short if "offset" in line]) == 1
-    assert (
-        story(run.state, ("0", shorten(LONG)), capsys)[0]
-        == f"Cell {shorten(LONG)}, which starts at {FIRST}"
-    )
+    assert story(run.state, ("0", shorten(LONG)), capsys)[0] == f"Cell {shorten(LONG)}, which starts at {FIRST}"
 
 
 def test_a_hashed_text_is_found(run: FedRun, capsys: Printed) -> None:
