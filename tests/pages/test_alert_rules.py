@@ -22,6 +22,8 @@ from tests.pages.alert_scenarios_sidecar import ALIVE, OTHER_ALIVE, TWO_LIVES, T
 from tests.pages.prometheus_tools import tool
 
 LIVES = (*alert_scenarios_pipeline.LIVES, *alert_scenarios_sidecar.LIVES)
+pytestmark = pytest.mark.timeout(330)  # promtool computes for a day of samples
+
 QUIET = (*alert_scenarios_pipeline.QUIET, *alert_scenarios_sidecar.QUIET)
 RULES = Path(__file__).parents[2] / "dashboards" / "generated" / "prometheus" / "rules.yaml"
 OWN_LABELS = ("window", "speed", "scope", "cause", "effect")
