@@ -167,9 +167,10 @@ def test_an_engine_that_drops_late_events_is_recognised(tmp_path: Path) -> None:
     ("appended_ms", "said"),
     [
         (lambda partition, n: START_MS + 100 * n + 10_000 * partition, "the file says that it drops late events"),
+        (lambda _, n: START_MS + n // 20, "the file says that it drops late events"),
         (lambda partition, n: START_MS + 1_000 * n - 120_000 * partition, "No event of partition 1 of in is in a"),
     ],
-    ids=["a backlog after newer events", "in the order of their times"],
+    ids=["a backlog after newer events", "written at once", "in the order of their times"],
 )
 def test_a_partition_in_no_result_is_late_or_in_doubt(appended_ms: Callable[[int, int], int], said: str) -> None:
     proposal = proposed(backlogs(appended_ms))

@@ -88,9 +88,17 @@ def _sampled(config: Config, reads: Sequence[Read], *, whole: bool) -> _Sampled:
 def _late(found: _Sampled, disorder_us: int) -> Bools:
     """Which windows end before the times of earlier records: those of any partition, since the engine may use one
     clock for all."""
-    order = np.argsort(found.appended, kind="stable")
-    newest = np.empty(len(order), dtype=np.int64)
-    newest[order] = np.maximum.accumulate(found.times[order])
+    rows = {place: np.flatnonzero([it == place for it in found.places]) for place in dict.fromkeys(found.places)}
+    newest = np.full(len(found.times), np.iinfo(np.int64).min)
+    for of in rows.values():
+        times, appended = np.maximum.accumulate(found.times[of]), np.maximum.accumulate(found.appended[of])
+        for others in rows.values():
+            # In its own partition a record has an order, in others the time of its record.
+            before = (
+                np.arange(len(of)) if others is of else np.searchsorted(appended, found.appended[others], "right") - 1
+            )
+            some = before >= 0
+            newest[others[some]] = np.maximum(newest[others[some]], times[before[some]])
     late: Bools = found.ends <= newest - disorder_us
     return late
 
