@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
+from pydantic import TypeAdapter
 
-from generator.workloads.kinds import named
+from generator.workloads.kinds import AnyWorkload
 from generator.workloads.seam import Workload
 from testbed.engines import wire
 from testbed.engines.core import BEGINNING_MS, LateEvent, PartitionProgress
@@ -19,6 +20,8 @@ from tests.unit.sent_records import sent
 WINDOW_MS: Final = 10_000
 LONGER: Final = {"nexmark_q3": 6_000, "statistics": 2_400, "distinct_count": 4_000}
 """Number of events where few are joined or repeated, or there are many keys."""
+PARAMETERS: Final[dict[str, dict[str, Any]]] = {"shufflebench": {"rules": 40}}
+"""Those without which a sample has one record of most keys."""
 _LATE: Final = {"lateness": {"share": 0.02, "beyond": "10s"}}
 
 
@@ -55,12 +58,13 @@ class _Loop(Job):
 
 def workload_shape(kind: str, monkeypatch: pytest.MonkeyPatch) -> Shape:
     """The records of the workload ``kind``, and the same without one result."""
-    of = named(kind)
+    described = {"kind": kind, **PARAMETERS.get(kind, {})}
+    of = TypeAdapter[Workload](AnyWorkload).validate_python(described)
     topics = [stream.name for stream in of.streams]
     has_late = not of.operator(WINDOW_MS) and not of.aggregates
     load: dict[str, Any] = {
         "window": f"{WINDOW_MS}ms", "events_per_window": 40, "limit": {"events": LONGER.get(kind, 1_200)},
-        "flush_windows": True, "seed": 7, "workload": kind, "topic": topics[0], "update_topic": topics[-1],
+        "flush_windows": True, "seed": 7, "workload": described, "topic": topics[0], "update_topic": topics[-1],
         **(_LATE if has_late else {}),
         **of.settings(WINDOW_MS, 40),
     }  # fmt: skip

@@ -16,6 +16,7 @@ from validator.cli.proposal.matches import FEW
 from validator.config.model import Config
 from validator.model.arrays import ABSENT
 from validator.model.stated_values import FUNCTIONS
+from validator.settings.explode import Explode
 from validator.settings.formats.guesses import ENOUGH
 
 _OF: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
@@ -98,8 +99,11 @@ def _cells(
         instants = np.array([time.instants[row] for row in known], dtype=np.int64)
         rows, starts = config.oracle.assigned(instants)
         rows = np.arange(len(known)) if rows is None else rows
+        words = Explode.model_validate(entry["explode"]).words if "explode" in entry else None
         for row, start in zip(rows.tolist(), starts.tolist(), strict=True):
-            found[start, tuple(one.texts[key][known[row]] for key in keys)].append((source, known[row]))
+            texts = tuple(one.texts[key][known[row]] for key in keys)
+            for values in [texts] if words is None else [(word,) for text in texts for word in words(text or "")]:
+                found[start, values].append((source, known[row]))
     return found
 
 

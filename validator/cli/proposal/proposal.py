@@ -258,6 +258,8 @@ def _of_patterns(topics: Sequence[Columns]) -> Iterator[str]:
     for one in topics:
         if one.format != one.plain_format:
             yield f"The pattern of {one.topic} is made from sampled lines: a line that does not match is undecodable."
+        if isinstance(one.format, dict) and one.format["kind"] == "raw":
+            yield f"The fields of {one.topic} are places at which all sampled values have a text or a usual number."
 
 
 def _guess(inputs: Sequence[Columns], outputs: Sequence[Columns]) -> dict[str, Any]:

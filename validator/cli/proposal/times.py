@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
+from operator import gt, lt
 from typing import Any, Final
 
 from validator.codecs.time_patterns import instant_of_pattern
@@ -84,7 +85,9 @@ def _unnamed(path: str, column: Sequence[object]) -> Iterator[Time]:
     numbers = [int(text) for text in given]
     if any(_is_usual(given, unit) for unit in _PER_SECOND):
         return
-    if sum(a <= b for a, b in pairwise(numbers)) >= ENOUGH * (len(numbers) - 1) > 0:
+    # A count so far rises and falls, since it is that of different keys.
+    rises, falls = (sum(is_after(a, b) for a, b in pairwise(numbers)) for is_after in (lt, gt))
+    if rises > 0 and rises >= ENOUGH * (rises + falls):
         for unit in ("ms", "s"):
             form = {"unit": unit}
             yield Time(path, form, [None if value is None else _instant(value, form) for value in column])

@@ -28,6 +28,9 @@ _LARGEST: Final = 2**53
 """A larger number in eight bytes is rather a floating-point number."""
 _YEAR_2000_MS, _YEAR_2100_MS = 946_684_800_000, 4_102_444_800_000
 _LONG: Final = 8
+_FIRST_PRINTED, _LAST_PRINTED = b" ~"
+_LAID_OUT_MOST: Final = 1_000
+"""Values in which fields at fixed places are looked for."""
 
 
 @cache
@@ -104,7 +107,9 @@ def _settings(raws: Sequence[bytes], part: Part, schemas: Schemas, headers: Sequ
     if not _are_texts(raws):
         sizes = {len(raw) for raw in raws}
         if len(sizes) == 1:
-            yield from _OF_SIZE.get(sizes.pop(), ())
+            yield from _OF_SIZE.get(min(sizes), ())
+            if part == "value" and not any(named):
+                yield from _layouts(raws, sizes.pop())
     elif part == "value":
         yield from _lines(raws)
     if _are_texts(raws):
@@ -127,6 +132,30 @@ def _windowed(raws: Sequence[bytes], schemas: Schemas) -> Iterator[Setting]:
 def _inner(heads: Sequence[bytes], schemas: Schemas) -> Setting:
     found = decoded(heads, "key", schemas)
     return "bytes" if found is None or str(found.setting).find("windowed") >= 0 else found.setting
+
+
+def _layouts(raws: Sequence[bytes], size: int) -> Iterator[Setting]:
+    """The fields of raw bytes: places with text in all values, and numbers of eight bytes that all are usual ones."""
+    found: dict[str, Any] = {}
+    raws = raws[:: -(-len(raws) // _LAID_OUT_MOST)]
+    start = 0
+    while start + _LONG <= size:
+        end = start
+        while end < size and all(_FIRST_PRINTED <= raw[end] <= _LAST_PRINTED for raw in raws):
+            end += 1
+        name = f"field{len(found) + 1}"
+        if end - start >= _LONG:
+            found[name] = {"offset": start, "type": "text", "size": end - start}
+        elif _are_usual([int.from_bytes(raw[start : start + _LONG], "big") for raw in raws]):
+            found[name] = {"offset": start, "type": "int64"}
+        # Numbers begin at multiples of eight bytes, and the texts beside them, too.
+        start = -(-max(end, start + 1) // _LONG) * _LONG
+    if found and size > _LONG:
+        yield {"kind": "raw", "fields": found}
+
+
+def _are_usual(numbers: Sequence[int]) -> bool:
+    return any(numbers) and all(number < _LARGEST for number in numbers)
 
 
 def _lines(raws: Sequence[bytes]) -> Iterator[Setting]:
