@@ -40,5 +40,5 @@ def _fitting(name: str) -> str:
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
     if plain == name and len(name) <= _NAME_MAX:
         return name
-    # What was replaced or cut off must still tell two cells apart.
+    # What was replaced or cut off must still distinguish two cells.
     return f"{plain[:_NAME_MAX]}-{zlib.crc32(name.encode()):08x}"

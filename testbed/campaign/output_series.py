@@ -42,17 +42,6 @@ def write(path: Path, outputs: Iterable[Output]) -> None:
     partial.replace(path)
 
 
-def contributions(path: Path) -> tuple[int, list[int]]:
-    """The first second (since the epoch), and the contributions of each second from it on. Raises OSError,
-    ValueError if seconds were merged or there is no output."""
-    rows = pq.read_table(path, columns=["time", "seconds", "contributions"]).to_pylist()
-    if not rows or any(row["seconds"] != 1 for row in rows):
-        raise ValueError(f"{path}: the output is not there second by second")
-    by_second = {int(row["time"].timestamp()): row["contributions"] for row in rows}
-    first, last = min(by_second), max(by_second)
-    return first, [by_second.get(second, 0) for second in range(first, last + 1)]
-
-
 def _row(output: Output) -> dict[str, Any]:
     found: dict[str, Any] = {
         "time": output.start_s, "seconds": output.end_s - output.start_s,
