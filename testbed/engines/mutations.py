@@ -14,6 +14,7 @@ SEMANTICS section 2, per (cell, id), with e = 1 for an event's own cell:
 | misplace         | an id moved to another cell (below)                     | missing, and misplaced in the other   |
 | misplace_copy    | an id put into another cell (below) as well             | misplaced in the other                |
 | invent           | an id added that no input has                           | unknown_id                            |
+| swap             | an id replaced by one of the same result                | missing, and duplicate of the other   |
 | late_route       | an id sent to the late topic in place of the result     | late (handled)                        |
 | delay            | a result produced ``seconds`` later                     | none; with ``beyond`` suspected first |
 | abort            | a result produced in a transaction that is aborted      | missing under read_committed          |
@@ -22,14 +23,15 @@ SEMANTICS section 2, per (cell, id), with e = 1 for an event's own cell:
 
 A result has at most one mutation, and its ids are mutated only if the result is not, so the classes add up. An id is
 misplaced into the next result of its window, by key, that has no mutation of its own; if there is none, the id is not
-mutated. In sliding windows, an id has a cell in each window that holds it, and each is mutated separately. Session
-windows differ between keys: there an id is misplaced into the next session that produces its result at the same
-time. A kill can change that session. A passthrough's result is one event: if its id is dropped, nothing is produced; if
-it is misplaced, it is produced with another event time, ``moved_ms`` later. Duplicates from a producer give separate,
-equal results: all have the same mutation, and the truth has it once. A running aggregate has no windows: there an
-id is misplaced into the result of the next key that is produced at the same time. Its cumulative results repeat the
-mutations of their ids, and the truth covers only the last table. Delayed results are kept in memory: an engine that is
-killed during a delay loses them.
+mutated. An id is swapped with the newest unchanged one before it, which is repeated once; without one it stays. In
+sliding windows, an id has a cell in each window that holds it, and each is mutated separately. Session windows differ
+between keys: there an id is misplaced into the next session that produces its result at the same time. A kill can
+change that session. A passthrough's result is one event: if its id is dropped, nothing is produced; if it is misplaced,
+it is produced with another event time, ``moved_ms`` later. Duplicates from a producer give separate, equal results: all
+have the same mutation, and the truth has it once. A running aggregate has no windows: there an id is misplaced into the
+result of the next key that is produced at the same time. Its cumulative results repeat the mutations of their ids, and
+the truth covers only the last table. Delayed results are kept in memory: an engine that is killed during a delay loses
+them.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ class Mutation(StrEnum):
     ABORT = "abort"
     ABORT_RETRY = "abort_retry"
     WITHDRAW = "withdraw"
+    SWAP = "swap"
 
 
 OF_A_RESULT: Final = (
@@ -80,6 +83,7 @@ OF_AN_ID: Final = (
     Mutation.MISPLACE_COPY,
     Mutation.INVENT,
     Mutation.LATE_ROUTE,
+    Mutation.SWAP,
 )
 
 _CLASS_OF_ITS_IDS: Final = {
@@ -270,21 +274,29 @@ def _mutate_ids(
             own.put(event_id, time_ms)
         return
     met: set[EventId] = set()
+    unchanged: tuple[EventId, int] | None = None
     for event_id, time_ms in zip(result.ids, result.times_ms, strict=True):
         # A duplicate from the producer has the same id. Mutating both would make the count ambiguous.
-        choice = None
-        if event_id not in met:
+        choice, is_first = None, event_id not in met
+        if is_first:
             met.add(event_id)
             choice = _chosen(OF_AN_ID, rates, _draw(seed, "id", result.window_start_ms, result.key, event_id))
         if choice in (Mutation.MISPLACE, Mutation.MISPLACE_COPY) and other is None:
             choice = None
-        _mutate_id(choice, own, other, event_id, time_ms, seed, emissions, applied)
+        if choice is Mutation.SWAP and unchanged is None:
+            choice = None
+        _mutate_id(choice, own, other, unchanged, event_id, time_ms, seed, emissions, applied)
+        if choice is Mutation.SWAP:
+            unchanged = None
+        elif choice is None and is_first:
+            unchanged = (event_id, time_ms)
 
 
 def _mutate_id(
     choice: Mutation | None,
     own: _Edit,
     other: _Edit | None,
+    unchanged: tuple[EventId, int] | None,
     event_id: EventId,
     time_ms: int,
     seed: int,
@@ -297,7 +309,7 @@ def _mutate_id(
         assert choice is not None
         applied.append(AppliedMutation(choice, where.window_start_ms, where.key, noted, found_as))
 
-    if choice not in (Mutation.DROP, Mutation.ALTER, Mutation.MISPLACE, Mutation.LATE_ROUTE):
+    if choice not in (Mutation.DROP, Mutation.ALTER, Mutation.MISPLACE, Mutation.LATE_ROUTE, Mutation.SWAP):
         own.put(event_id, time_ms)
     if choice is Mutation.DROP:
         note("missing")
@@ -319,6 +331,11 @@ def _mutate_id(
         if choice is Mutation.MISPLACE:
             note("missing")
         note("misplaced", event_id, other.result)
+    elif choice is Mutation.SWAP:
+        assert unchanged is not None
+        own.put(*unchanged)
+        note("missing")
+        note("duplicate", unchanged[0])
 
 
 def _invented(seed: int, cell: Result, event_id: EventId) -> EventId:

@@ -178,6 +178,8 @@ class EngineSettings(BaseModel):
             raise ValueError(
                 "with operator sliding, mutation late_route would affect all windows of an event: leave late_route out"
             )
+        if self.operator == "passthrough" and Mutation.SWAP in self.mutations:
+            raise ValueError("with operator passthrough, a result has no other id for mutation swap: leave swap out")
         return self
 
     @model_validator(mode="after")

@@ -212,6 +212,7 @@ def test_the_settings_select_the_operator() -> None:
         ({"operator": "passthrough", "where": {"field": "page", "one_of": []}}, "at least 1"),
         ({"operator": "session", "gap_ms": 5, "join": "inner", "inputs": ["a", "b"]}, "join .* operator tumbl"),
         ({"operator": "sliding", "slide_ms": 5, "mutations": {"late_route": 0.1}}, "leave late_route out"),
+        ({"operator": "passthrough", "mutations": {"swap": 0.1}}, "leave swap out"),
         ({"emission": "cumulative"}, "emission cumulative .* operator running_aggregate"),
         ({"operator": "running_aggregate", "mutations": {"withdraw": 0.1}}, "withdraw .* emission cumulative"),
     ],
