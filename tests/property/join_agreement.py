@@ -108,4 +108,5 @@ RESULT_COLUMNS: Final = {
     "incomplete": "incomplete",
     "excess": "excess",
     "misplaced": "misplaced_results",
+    "wrong_value": "wrong_value",
 }

@@ -12,6 +12,7 @@ import pytest
 
 from tests.property.join_agreement import join_case
 from tests.property.join_reference import Join
+from tests.property.paired import pair_case
 from tests.property.passthrough import passthrough_case
 from tests.property.running import running_case
 from tests.property.sessions import session_case
@@ -51,6 +52,8 @@ def cases() -> list[Case]:
             found.append(passthrough_case(seed, causal=seed % 2 == 0, steps_most=STEPS_MOST))
         if seed % 5 == 0:
             found.append(join_case(seed, JOINS[seed // 5 % 3], causal=causal, steps_most=STEPS_MOST))
+        if seed % 5 == 1:
+            found.append(pair_case(seed, JOINS[seed // 5 % 3], causal=causal, steps_most=STEPS_MOST))
     return found
 
 

@@ -16,6 +16,7 @@ import pytest
 from tests.property.intervals import interval_case
 from tests.property.join_agreement import JoinCase, compare, join_case, join_opinions
 from tests.property.join_reference import Join
+from tests.property.paired import pair_case
 from tests.property.spark_agreement import Tally, closing_differences, unpersisted
 from tests.property.spark_core import Judged, Row
 from tests.property.spark_histories import Opinion
@@ -34,6 +35,7 @@ EXPECTED_CLASSES: Final = (
     *("processed", "late", "rejected", "duplicate", "misplaced", "unknown_id", "overdue", "blocked", "pending"),
     *("dropped_late", "unconsumed", "missing", "out_of_scope"),
     *("results:correct", "results:incomplete", "results:excess", "results:misplaced"),
+    "results:wrong_value",
 )
 
 
@@ -62,6 +64,12 @@ def joins(tmp_path_factory: pytest.TempPathFactory) -> Joins:
         for join in ("inner", "left")
         for causal, number in ((True, CAUSAL), (False, FAULTY))
         for seed in seeds(number)
+    ]
+    cases += [
+        pair_case(seed, join, causal=causal, steps_most=STEPS_MOST)
+        for join in kinds
+        for causal, number in ((True, CAUSAL), (False, FAULTY))
+        for seed in seeds(number // 2)
     ]
     # The referees run in another process while the core works.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:

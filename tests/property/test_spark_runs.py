@@ -22,6 +22,7 @@ import pytest
 from tests.property import join_agreement, spark_agreement, test_spark_oracles
 from tests.property.history import Cell
 from tests.property.join_agreement import JoinCase, join_case
+from tests.property.paired import pair_case
 from tests.property.spark_agreement import Row, Tally
 from tests.property.spark_core import Judged, Run, time_rules_of
 from tests.property.spark_histories import Case, Opinion, case, in_runs, opinions
@@ -41,6 +42,7 @@ TWINS: Final[dict[str, Callable[..., Case]]] = {
     **test_spark_oracles.TWINS,
     "inner join": partial(join_case, join="inner"),
     "left join": partial(join_case, join="left"),
+    "pairs of a join": partial(pair_case, join="inner"),
 }
 WORLDS: Final = 6
 """Histories per twin."""

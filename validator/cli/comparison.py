@@ -21,9 +21,11 @@ from validator.core.fit import FEW, Fit, answered, fit_of
 from validator.core.fit_sample import Expected, FitSample, Named, rank_of
 from validator.model.arrays import ABSENT
 from validator.model.wording import plural, plural_of
+from validator.oracles.counted_pairs import NUMBERS
 from validator.oracles.seam import Oracle
 from validator.publish.redaction import HIDDEN
 from validator.publish.times import rfc3339
+from validator.reconcile.joined_values import OfPairs
 from validator.reconcile.values import Aggregate, Answered, wrong_value
 from validator.stream.doubt_sentences import example_clause, growth_sentence, mismatch_sentence
 
@@ -159,10 +161,11 @@ def counted(config: Config, records: Sequence[Read], *, whole: Mapping[str, bool
     times = np.array([one.event_time_us for *_, one in events], dtype=np.int64)
     rows, starts = config.oracle.assigned(times)
     rows = np.arange(len(events)) if rows is None else rows
-    expected: dict[tuple[int, str], list[Event]] = defaultdict(list)
+    expected: dict[tuple[int, str], list[tuple[str, Event]]] = defaultdict(list)
     for row, start in zip(rows.tolist(), starts.tolist(), strict=True):
-        if events[row][2].is_owed:
-            expected[start, events[row][2].key].append(events[row][2])
+        topic, _, event = events[row]
+        if event.is_owed:
+            expected[start, event.key].append((topic, event))
     first: dict[tuple[str, int], int] = {}
     for topic, partition, one in events:
         if not whole.get(topic):
@@ -176,10 +179,11 @@ def counted(config: Config, records: Sequence[Read], *, whole: Mapping[str, bool
         owed = expected.get(cell, [])
         number = sum(one.stated_count or 0 for one in results)
         counts = config.oracle.stated.count_name is not None
-        is_right = (not counts or number == len(owed)) and _are_right(config, owed, results)
+        of_cell = _number(config, owed)
+        is_right = (not counts or number == of_cell) and _are_right(config, owed, results)
         if cell[0] >= from_us and (is_right or end <= newest_us):
             right, of = right + is_right, of + 1
-            wrong = wrong or (None if is_right or not counts else (*cell, number, len(owed)))
+            wrong = wrong or (None if is_right or not counts else (*cell, number, of_cell))
     return Counted(right, of, wrong)
 
 
@@ -194,16 +198,31 @@ def _stated(config: Config, records: Iterable[Read]) -> dict[tuple[int, str], li
     return found
 
 
-def _are_right(config: Config, events: Sequence[Event], results: Sequence[Result]) -> bool:
+def _number(config: Config, events: Sequence[tuple[str, Event]]) -> int:
+    """The number of events of a cell, or of their pairs, which its results state. ``events``: with their topics."""
+    if (rule := config.oracle.pair_rule) is None:
+        return len(events)
+    lefts, rights = ([topic for topic, _ in events if rule.number_of(topic) == side] for side in NUMBERS.values())
+    return int(rule.pairs(np.array(len(lefts)), np.array(len(rights))))
+
+
+def _are_right(config: Config, events: Sequence[tuple[str, Event]], results: Sequence[Result]) -> bool:
     """Whether the results of a cell state the right aggregates of fields (SEMANTICS 2.29)."""
-    tolerances = dict(config.oracle.reads.tolerances)
+    tolerances, rule = dict(config.oracle.reads.tolerances), config.oracle.pair_rule
     for i, one in enumerate(config.oracle.stated.stated):
-        numbers = [it for event in events if (it := event.addends[one.place]) is not None]
+        mine, at = [event for _, event in events], one.place
+        if rule is not None:
+            side, at = config.oracle.stated.place_in_side(one.place)
+            mine = [event for topic, event in events if rule.number_of(topic) == NUMBERS[side]]
+        numbers = [it for event in mine if (it := event.addends[at]) is not None]
         total = sum(numbers, Decimal(0)) if numbers else None
         hashes = frozenset(map(int, numbers)) if one.place in config.oracle.stated.hashed else frozenset[int]()
         least, most = min(numbers, default=None), max(numbers, default=None)
-        of = Aggregate(len(events), len(numbers), total, least, most, hashes)
+        of = Aggregate(len(mine), len(numbers), total, least, most, hashes)
         answered = Answered([of], [], [], all_used=True)
+        if rule is not None:
+            others = len(events) - len(mine)
+            answered = OfPairs([of], [], [], True, *rule.partners(others, others))
         if wrong_value(one, answered, [it.values[i] for it in results], tolerances.get(one.name, Decimal(0))):
             return False
     return True
@@ -223,7 +242,8 @@ def _counts(config: Config, found: Counted) -> Iterator[CheckResult]:
         start, key, stated, number = found.wrong
         shown = f"{HIDDEN if config.publish.keys != 'plain' else key}"
         since = "" if config.oracle.by_key else f" from {rfc3339(start)}"
-        of_sample = f"states {stated:,} events, and the sample has {number:,}"
+        counted = "events" if config.oracle.pair_rule is None else "pairs of events"
+        of_sample = f"states {stated:,} {counted}, and the sample has {number:,}"
         text += f"; that of key {shown}{since} {of_sample}"
     if found.of >= FEW and not found.right:
         yield problem("results", text, "check the fields of key and time, their units, and the oracle")

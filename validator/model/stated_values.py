@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final, Literal, cast
@@ -103,6 +103,26 @@ class Values:
     def bound_of(self, name: str) -> Bound | None:
         """Return the bound on a value."""
         return dict(self.bounds).get(name)
+
+    def place_in_side(self, place: int) -> tuple[str, int]:
+        """Return the side of a join whose events have the field at an index of ``paths``, and its index in `of_side`.
+        Paths begin with the side."""
+        side = self.paths[place].partition(".")[0]
+        return side, self._places_of(side).index(place)
+
+    def of_side(self, side: str) -> Values:
+        """Return what depends on the fields of one side of a join. Their paths then lack the name of the side."""
+        places = self._places_of(side)
+        return replace(
+            self,
+            stated=tuple(replace(one, place=places.index(one.place)) for one in self.stated if one.place in places),
+            paths=tuple(self.paths[place].partition(".")[2] for place in places),
+            present=frozenset(i for i, place in enumerate(places) if place in self.present),
+            hashed=frozenset(i for i, place in enumerate(places) if place in self.hashed),
+        )
+
+    def _places_of(self, side: str) -> list[int]:
+        return [i for i, path in enumerate(self.paths) if path.partition(".")[0] == side]
 
     @property
     def add_up(self) -> bool:

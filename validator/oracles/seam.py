@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from validator.model.arrays import Bools, Ints
     from validator.model.conditions import Condition
     from validator.model.id_spaces import IdSpace
+    from validator.oracles.counted_pairs import PairRule
     from validator.oracles.ids import Flags, IdCounts, IdVerdicts
     from validator.settings.topics import Input, Late, Output
 
@@ -220,6 +221,11 @@ class Oracle(Frozen):
         return False
 
     @property
+    def pair_rule(self) -> PairRule | None:
+        """Which pairs of events of two inputs are in results, if these state how many (evidence `values`)."""
+        return None
+
+    @property
     def dates_events(self) -> bool:
         """Whether fact rows have the time of each event."""
         return self.merging_gap_us is not None or self.states_pairs
@@ -391,7 +397,7 @@ class Oracle(Frozen):
             place = f"outputs[{counted.index(False)}].evidence"
             raise broken_rule_at(place, "another output has evidence values", "use values for every output")
         if not self.judges_values:
-            kinds = "tumbling_window, sliding_window, session_window or running_aggregate"
+            kinds = "tumbling_window, sliding_window, session_window, running_aggregate or windowed_join"
             raise broken_rule_at(
                 "outputs[0].evidence", f"values is not supported yet for oracle {self.kind}", f"use oracle {kinds}"
             )
@@ -435,7 +441,7 @@ class Oracle(Frozen):
         if list(self.values.values()).count("count") > 1:
             raise broken_rule_at("oracle.values", "two values are the number of events", "name count once")
         for one in declared.inputs:
-            one.check_paths(("oracle.values", path) for path in self.stated.paths)
+            one.check_paths(("oracle.values", path) for path in self.seen_from(one.topic).stated.paths)
         for i, output in enumerate(declared.outputs):
             names = output.fields.values
             if names.keys() != self.values.keys():

@@ -9,8 +9,9 @@ from pydantic import model_validator
 
 from validator.model.id_spaces import IdSpace
 from validator.oracles.seam import Declared, Oracle
-from validator.settings.built import Combination
+from validator.settings.built import EXPLODE, HAVING, VALUES_BESIDE_IDS, Combination
 from validator.settings.errors import broken_rule_at
+from validator.settings.fields import check_path
 
 if TYPE_CHECKING:
     from validator.model.arrays import Bools
@@ -27,6 +28,11 @@ COLLAPSE_IN_JOIN: Final = Combination(
     ("inputs.duplicates",),
     "`collapse` with a join",
     "collapse is not supported for a join, which counts an id once per cell anyway",
+)
+ASIDE_OF_PAIRS: Final = Combination(
+    ("late", "rejected"),
+    "any, with evidence `values` in a join",
+    "late and rejected topics are not supported yet for a join whose results state values",
 )
 
 Join = Literal["inner", "left", "semi"]
@@ -92,10 +98,13 @@ class TwoSides(Oracle):
             if entry.duplicates != "count":
                 raise broken_rule_at(f"inputs[{i}].duplicates", COLLAPSE_IN_JOIN.problem, "leave it out")
         self.check_times(declared.outputs)
-        self.check_values_beside_ids(declared)
         self.check_bounds(declared)
         self.check_condition(declared)
         self.check_words(declared)
+        if self.judges_values and any(output.evidence == "values" for output in declared.outputs):
+            self._check_pairs(declared)
+            return
+        self.check_values_beside_ids(declared)
         named = [self.left] if self.join == "semi" else list(sides.values())
         for i, output in enumerate(declared.outputs):
             self._check_evidence(f"outputs[{i}]", output, named)
@@ -104,6 +113,38 @@ class TwoSides(Oracle):
             if late.input not in sides.values():
                 problem = f"it must name the input of these events (one of {both})"
                 raise broken_rule_at(f"{place}.input", problem, "set it, and use a separate topic for each input")
+
+    def check_values_beside_ids(self, declared: Declared) -> None:
+        """Refuse values beside ids."""
+        if self.values or any(output.fields.values for output in declared.outputs):
+            fix = "leave it out" + (", or use evidence values" if self.judges_values else "")
+            raise broken_rule_at("oracle.values", VALUES_BESIDE_IDS.problem, fix)
+
+    def check_bounds(self, declared: Declared) -> None:
+        """Refuse all bounds."""
+        del declared
+        if self.having:
+            raise broken_rule_at("oracle.having", HAVING.problem, "leave it out")
+
+    def _check_pairs(self, declared: Declared) -> None:
+        """Refuse values that do not say how many pairs there were or of which side they are, and what could show which
+        side an event was set aside from."""
+        for place, _ in declared.set_aside:
+            raise broken_rule_at(place, ASIDE_OF_PAIRS.problem, "leave it out, or use evidence ids")
+        for i, entry in enumerate(declared.inputs):
+            if entry.explode is not None:
+                raise broken_rule_at(f"inputs[{i}].explode", EXPLODE.problem, "leave it out")
+        if self.values and self.stated.count_name is None:
+            fix = "add the number of pairs, as in {pairs: count}"
+            raise broken_rule_at("oracle.values", "values of a join need count", fix)
+        allowed = ("left",) if self.join == "semi" else ("left", "right")
+        for path in self.stated.paths:
+            side, _, field = path.partition(".")
+            if side not in allowed or not field:
+                fix = f"write {' or '.join(f'{name}.FIELD' for name in allowed)}"
+                raise broken_rule_at("oracle.values", f"{path} is not a field of a side that results name", fix)
+            check_path(field)
+        self.check_evidence(declared)
 
     def _check_evidence(self, place: str, output: Output, named: Sequence[str]) -> None:
         """Refuse results that do not name the events of the inputs ``named``, or that name others."""

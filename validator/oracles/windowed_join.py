@@ -9,15 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from validator.oracles.two_sides import Join, TwoSides
+from pydantic import PrivateAttr
+
+from validator.oracles.two_sides import ASIDE_OF_PAIRS, Join, TwoSides
 from validator.oracles.windows import CLOSED_RIGHT_IN_ZONE, Windows
 from validator.settings.built import Combination
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from validator.model.arrays import Bools, Ints
+    from validator.model.id_spaces import IdSpace
+    from validator.model.stated_values import Values
+    from validator.oracles.counted_pairs import PairRule
     from validator.oracles.ids import Flags, IdCounts, IdVerdicts
+    from validator.settings.topics import Input
 
 
 class WindowedJoin(TwoSides, Windows):
@@ -27,14 +35,53 @@ class WindowedJoin(TwoSides, Windows):
     kind: Literal["windowed_join"]
     """Two inputs in windows."""
 
-    refuses: ClassVar[tuple[Combination, ...]] = (CLOSED_RIGHT_IN_ZONE, *TwoSides.refuses)
+    refuses: ClassVar[tuple[Combination, ...]] = (CLOSED_RIGHT_IN_ZONE, *TwoSides.refuses, ASIDE_OF_PAIRS)
     asks_lateness: ClassVar[bool] = True
+    judges_values: ClassVar[bool] = True
+    _side: Literal["left", "right"] | None = PrivateAttr(default=None)
+
+    @property
+    def pair_rule(self) -> PairRule | None:
+        """A result without ids states the number of its pairs."""
+        from validator.oracles.counted_pairs import PairRule
+
+        return PairRule(self.join, self.right) if self.reads.states_values else None
+
+    def seen_from(self, topic: str | None) -> Self:
+        """The values of results depend on other fields of left events than of right ones."""
+        return self.model_copy().on_side("right" if topic == self.right else "left")
+
+    def on_side(self, side: Literal["left", "right"]) -> Self:
+        """Set the side of the events, and return this oracle."""
+        self._side = side
+        return self
+
+    @property
+    def stated(self) -> Values:
+        """Seen from one side: what depends on its fields."""
+        return super().stated if self._side is None else super().stated.of_side(self._side)
+
+    @property
+    def cannot_see(self) -> tuple[str, ...]:
+        """Of values, errors in pairs that cancel out."""
+        if self.pair_rule is None:
+            return super().cannot_see
+        unless = " if no stated value differs" if self.stated.stated else ""
+        return (f"Results say how many pairs of events they used, not which: errors of one window cancel out{unless}.",)
+
+    def spaces(self, inputs: Sequence[Input]) -> Mapping[str, IdSpace]:
+        """Events without ids have no id space."""
+        return {} if self.reads.states_values else super().spaces(inputs)
 
     def classes(
         self, id_counts: IdCounts, flags: Flags, texts: Sequence[str], *, collapse: bool, drops_late: bool
     ) -> IdVerdicts:
         """Return the classes by the rule (see the module's docstring). An input's repeated ids count once per cell."""
         del collapse
+        if (rule := self.pair_rule) is not None:
+            from validator.oracles.counted_pairs import pair_verdicts
+
+            return pair_verdicts(id_counts, flags, rule, drops_late=drops_late)
         return classes(id_counts, flags, self.are_right(id_counts, texts), self.join, drops_late=drops_late)
 
 

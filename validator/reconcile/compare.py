@@ -19,10 +19,13 @@ from validator.model import arrays
 from validator.model.arrays import Bools, Ints, coded, counts, ints, listed, run_starts, totals
 from validator.model.lateness_scope import may_move
 from validator.model.stated_values import Stated, Values
+from validator.oracles.counted_pairs import NUMBERS, PairRule
 from validator.oracles.ids import Flags, IdCounts, IdVerdicts
+from validator.oracles.seam import Oracle
 from validator.reconcile import beside_ids, splits
 from validator.reconcile.cells import EXPANSION_FIELDS, SIDES, STALE, Cells, SomeCells, of_cells
 from validator.reconcile.facts import Side
+from validator.reconcile.joined_values import OfPairs
 from validator.reconcile.judge import Rules, contradicts_its_end
 from validator.reconcile.lateness import Reaches
 from validator.reconcile.unknown_ids import Unknown
@@ -132,7 +135,7 @@ def compare(
         # SEMANTICS 2.16: with emission `cumulative` only the newest result of a key counts.
         gathered = [_kept(*part, cells.newest.kept(rows)[0]) for part in gathered]
     states_values = rules.oracle.reads.states_values
-    items, texts, named = _counted_items(gathered) if states_values else _items(gathered)
+    items, texts, named = _counted_items(gathered, rules.oracle) if states_values else _items(gathered)
     checks_values = rules.oracle.checks_values
     if checks_values:
         items = replace(items, source=np.arange(len(items.cell)))
@@ -217,7 +220,16 @@ def compare(
             else _evidence(ids, is_known, rows, texts)
             | {(int(rows[cell]), "wrong_value"): (clause,) for cell, clause in beside.items()}
         ),
-        topic_columns=_input_columns(inputs, items, named, id_counts, ids, size, collapse=rules.collapse)
+        topic_columns=_input_columns(
+            inputs,
+            items,
+            named,
+            id_counts,
+            ids,
+            size,
+            collapse=rules.collapse,
+            counts_pairs=rules.oracle.pair_rule is not None,
+        )
         | _output_columns(cells.outputs, items, named, id_counts, ids, size),
     )
 
@@ -293,9 +305,11 @@ def _items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str]
     return _Items(*(np.asarray(column, dtype=np.int64) for column in whole)), named, partitions
 
 
-def _counted_items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str], list[TopicPartition]]:
+def _counted_items(
+    gathered: Sequence[tuple[pa.Table, Ints]], oracle: Oracle
+) -> tuple[_Items, list[str], list[TopicPartition]]:
     """As `_items`, for events without ids (evidence `values`): an entry for each fact row of events and for each
-    result."""
+    result. If results state pairs, the id says which side an event is of (`validator.oracles.counted_pairs`)."""
     # SEMANTICS 2.23: the events of a cell count as copies of one event, of which a result states a number. An excuse of
     # one event of a row excuses all of them.
     partitions = _partitions(gathered)
@@ -314,7 +328,10 @@ def _counted_items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, l
         np.concatenate([part[i] for part in parts]) if parts else np.empty(0, np.int64) for i in range(6)
     )
     same = np.zeros_like(cell)
-    return _Items(cell, side, partition, offset, same, same, times, first, np.arange(len(cell))), [], partitions
+    id_ = same
+    if (rule := oracle.pair_rule) is not None and len(cell):
+        id_ = np.array([rule.number_of(topic) for topic, _ in partitions], dtype=np.int64)[partition]
+    return _Items(cell, side, partition, offset, same, id_, times, first, np.arange(len(cell))), [], partitions
 
 
 def _standing_for_all(items: _Items, flags: Flags) -> _Items:
@@ -413,13 +430,14 @@ class _Known:
         """Return the items of a cell on some sides."""
         return [i for i in range(self.starts[cell], self.starts[cell + 1]) if self.items.side[i] in sides]
 
-    def aggregates(self, chosen: Iterable[int], place: int) -> list[Aggregate]:
-        """Return the aggregates of a field over the events of each of these items."""
+    def aggregates(self, chosen: Iterable[int], place: int, at: int | None = None) -> list[Aggregate]:
+        """Return the aggregates of a field over the events of each of these items. ``at``: its index in their facts, if
+        it is another one than in `Values.paths`."""
         times, source = self.items.times, self.items.source
         assert times is not None, "entries without ids have it"
         assert source is not None, "entries without ids have it"
-        is_hashed = place in self.hashed
-        return [Aggregate.of(int(times[i]), self.stored[source[i]][place], is_hashed=is_hashed) for i in chosen]
+        is_hashed, index = place in self.hashed, place if at is None else at
+        return [Aggregate.of(int(times[i]), self.stored[source[i]][index], is_hashed=is_hashed) for i in chosen]
 
     def aside(self, cell: int, place: int) -> list[Aggregate]:
         """Return the aggregates over the late and rejected records of a cell."""
@@ -477,9 +495,12 @@ def _wrong_values(
     judged &= ~(has(items.side == _OWES_NOTHING) & has((items.side == _LATE) | (items.side == _REJECTED)))
     if not judged.any():
         return {}, waits
-    known = _Known.of(gathered, items, values, size)
+    known, pair_rule = _Known.of(gathered, items, values, size), rules.oracle.pair_rule
 
     def answered(cell: int, place: int) -> Answered:
+        if pair_rule is not None:
+            field = values.place_in_side(place)
+            return _answered_pairs(known, cell, place, field, may_drop, pair_rule, all_used=bool(all_used[cell]))
         events = known.entries(cell, _INPUT)
         return Answered(
             known.aggregates((i for i in events if not may_drop[i]), place),
@@ -490,6 +511,32 @@ def _wrong_values(
 
     tolerances = dict(rules.oracle.reads.tolerances)
     return wrong_cells(values, tolerances, np.flatnonzero(judged).tolist(), answered, known.stated), waits
+
+
+def _answered_pairs(
+    known: _Known,
+    cell: int,
+    place: int,
+    field: tuple[str, int],
+    may_drop: Bools,
+    rule: PairRule,
+    *,
+    all_used: bool,
+) -> Answered:
+    """Return the events of one side of a join, by what the results of the cell must have used. ``field``: their side,
+    and the index of the field in their facts."""
+    times, (side, at) = known.items.times, field
+    assert times is not None, "entries without ids have it"
+    events = known.entries(cell, _INPUT)
+    mine = [i for i in events if known.items.id[i] == NUMBERS[side]]
+    others = [i for i in events if known.items.id[i] != NUMBERS[side]]
+    most = int(times[others].sum())
+    least = most if all_used else int(times[[i for i in others if not may_drop[i]]].sum())
+    # SEMANTICS 2.12: left events make as many pairs with one partner as without.
+    all_used &= not (rule.may_lack(side) and times[mine].sum() == 1)
+    sure = known.aggregates((i for i in mine if not may_drop[i]), place, at)
+    free = known.aggregates((i for i in mine if may_drop[i]), place, at)
+    return OfPairs(sure, free, (), all_used, *rule.partners(least, most))
 
 
 def _stored_values(gathered: Sequence[tuple[pa.Table, Ints]]) -> list[list[Any]]:
@@ -859,13 +906,21 @@ def _input_columns(
     size: int,
     *,
     collapse: bool,
+    counts_pairs: bool,
 ) -> dict[str, Ints]:
-    """Return, per cell, how many events of each topic are matched and how many are lacking (`OF_INPUT`)."""
+    """Return, per cell, how many events of each topic are matched and how many are lacking (`OF_INPUT`).
+    ``counts_pairs``: no result says whose events it used."""
     found: dict[str, Ints] = {}
     missing = ids.outstanding - ids.dropped_late - ids.unconsumed - ids.doubtful - ids.elsewhere - ids.unprovable
     for topic in topics:
         of_topic = _is_of(topic, items, named)
         copies = counts(id_counts.group, id_counts.from_input & of_topic, len(id_counts.cell), items.times)
+        if counts_pairs:
+            # SEMANTICS 2.12: each pair is one of this input, too.
+            for name, pairs in (("matched", ids.processed), ("lacking", missing)):
+                of_topic_most = totals(ids.cell, copies, size)
+                found[f"{name}/{topic}"] = np.minimum(totals(ids.cell, pairs, size), of_topic_most)
+            continue
         # SEMANTICS 4.23: results match the events of the other inputs first.
         others = id_counts.expected - copies
         if collapse:

@@ -85,8 +85,8 @@ VALUES_BESIDE_IDS: Final = Combination(
 )
 EXPLODE: Final = Combination(
     ("inputs.explode",),
-    "all evidence but `values`; keys of several fields; late and rejected topics",
-    "words are counted only in values, for a key of one field and without late or rejected topics",
+    "all evidence but `values`; keys of several fields; joins; late and rejected topics",
+    "words are counted only in values, for a key of one field and without joins, late or rejected topics",
 )
 COMBINATIONS: Final = (
     *(CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, ABSENT_KEYS),

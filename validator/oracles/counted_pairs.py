@@ -1,0 +1,122 @@
+"""The classes of a join whose results state how many pairs of events they used (evidence `values`, SEMANTICS 2.12).
+
+An entry of the left input has the id `LEFT`, one of the right input the id `RIGHT`, and a result the id `LEFT`. The
+verdicts of a cell are in its first entry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from validator.model.arrays import Bools, Ints, counts, run_starts
+from validator.oracles.ids import Flags, IdCounts, IdVerdicts
+
+if TYPE_CHECKING:
+    from validator.oracles.two_sides import Join
+
+LEFT: Final = 0
+RIGHT: Final = 1
+NUMBERS: Final = {"left": LEFT, "right": RIGHT}
+
+
+@dataclass(frozen=True)
+class PairRule:
+    """Which pairs of a cell's events are in results. ``right``: the right input topic."""
+
+    join: Join
+    right: str
+
+    def number_of(self, topic: str) -> int:
+        """Return the id of events of this topic, and of results."""
+        return RIGHT if topic == self.right else LEFT
+
+    def pairs(self, lefts: Ints, rights: Ints) -> Ints:
+        """Return how many pairs so many events make."""
+        if self.join == "semi":
+            return np.where(rights > 0, lefts, 0)
+        found: Ints = lefts * (np.maximum(rights, 1) if self.join == "left" else rights)
+        return found
+
+    def partners(self, least: int, most: int) -> tuple[int, int]:
+        """Return bounds on how often a used event is in results, by bounds on the used events of the other side.
+        Without any of them, there is no result, or one with the event alone."""
+        return (1, 1) if self.join == "semi" else (max(least, 1), max(most, 1))
+
+    def may_lack(self, side: str) -> bool:
+        """Return whether the number of pairs may be right although the only event of this side is not used."""
+        return self.join == "left" and side == "right"
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """The events of both sides by cell. ``number``: the cell of each (cell, id), from 0."""
+
+    id_counts: IdCounts
+    number: Ints
+    rule: PairRule
+
+    def pairs(self, used: Bools) -> Ints:
+        """Return how many pairs the ``used`` events of each cell make."""
+        by_id, size = self.id_counts.events(used), int(self.number.max(initial=-1)) + 1
+        lefts, rights = (counts(self.number, self.id_counts.id == side, size, by_id) for side in (LEFT, RIGHT))
+        return self.rule.pairs(lefts, rights)
+
+
+def pair_verdicts(id_counts: IdCounts, flags: Flags, rule: PairRule, *, drops_late: bool) -> IdVerdicts:
+    """Return the classes per (cell, id), all but those of the first id of a cell 0."""
+    is_first = run_starts(id_counts.cell)
+    sides = _Sides(id_counts, np.cumsum(is_first) - 1, rule)
+    may_drop = flags.late & drops_late
+    used = np.ones(len(flags.late), dtype=np.bool_)
+    owed = sides.pairs(used)
+    excused: list[Ints] = []
+    # SEMANTICS 2.12: the number of pairs never rises if an engine uses fewer events, so what is left after each excuse
+    # is a lower bound on what it has stated.
+    left = owed
+    for without in (
+        flags.unread,
+        may_drop,
+        flags.doubtful & drops_late,
+        flags.elsewhere & drops_late,
+        flags.unsure,
+    ):
+        used = used & ~without
+        before, left = left, sides.pairs(used)
+        excused.append(before - left)
+    stated = np.zeros_like(owed)
+    np.add.at(stated, sides.number, id_counts.processed)
+    processed = np.minimum(owed, stated)
+    outstanding = rest = owed - processed
+    split: list[Ints] = []
+    for most in excused:
+        split.append(np.minimum(rest, most))
+        rest = rest - split[-1]
+    unconsumed, dropped_late, doubtful, elsewhere, unprovable = split
+    on_time = sides.pairs(~may_drop)
+    waiting = on_time - sides.pairs(~may_drop & ~flags.unread)
+
+    def of_first(numbers: Ints) -> Ints:
+        return np.where(is_first, numbers[sides.number], 0)
+
+    nothing = np.zeros(len(is_first), dtype=np.int64)
+    return IdVerdicts(
+        cell=id_counts.cell,
+        is_text=id_counts.is_text,
+        id=id_counts.id,
+        expected=of_first(owed),
+        processed=of_first(processed),
+        late=nothing,
+        rejected=nothing,
+        duplicate=of_first(np.where(owed > 0, stated - processed, 0)),
+        foreign=of_first(np.where(owed == 0, stated, 0)),
+        outstanding=of_first(outstanding),
+        dropped_late=of_first(dropped_late),
+        unconsumed=of_first(unconsumed),
+        unconsumed_on_time=of_first(np.clip(on_time - stated, 0, np.minimum(unconsumed, waiting))),
+        doubtful=of_first(doubtful),
+        elsewhere=of_first(elsewhere),
+        unprovable=of_first(unprovable),
+    )
