@@ -243,3 +243,63 @@ def test_values_beside_ids_must_follow_from_the_ids(pipeline: Pipeline) -> None:
     violations = json.loads((pipeline.state("broken") / "violations.json").read_text())["violations"]
     said = {one["explanation"].rpartition(": ")[2] for one in violations if one["class"] == "inconsistent"}
     assert said == {"paid is 1 and should be 2.1", "clicks is 2 and should be 1"}
+
+
+def test_pairs_of_a_join_are_counted_in_windows(pipeline: Pipeline) -> None:
+    pipeline.create()
+    name = pipeline.name
+    prices = f"{name}-prices"
+    pipeline.broker.create_topics({prices: 1})
+    lefts = {start: [start, start + 3, start + 7] for start in range(15, 105, 15)}
+    rights = {start: [start + 1] * (start // 15 % 4) for start in lefts}
+    pipeline.clicks(*(event("k0", seconds) for window in lefts.values() for seconds in window), event("k0", 300))
+    pipeline.put(prices, *(price(seconds, 2.5) for window in rights.values() for seconds in window), price(300, 1))
+    fields = "{key: page, event_time: timestamp}"
+    settings = [
+        f"inputs=[{{topic: {name}-in, fields: {fields}}}, {{topic: {prices}, fields: {fields}}}]",
+        "outputs.0.fields.values={pairs: count, paid: paid, offered: offered}",
+        "late=[]",
+    ]
+    oracle = (
+        f"{{kind: windowed_join, join: inner, left: {name}-in, right: {prices}, size: 15s, "
+        "values: {pairs: count, paid: sum(left.amount), offered: sum(right.price)}}"
+    )
+
+    def joined(start: int, count: int, paid: Decimal, offered: float) -> str:
+        found = {"page": "k0", "windowStart": iso(start), "count": count, "paid": str(paid), "offered": offered}
+        return json.dumps(found)
+
+    owed = {}
+    for start, window in lefts.items():
+        paid = sum((Decimal(str(amount_of(seconds))) for seconds in window), Decimal(0))
+        many = len(rights[start])
+        owed[start] = (len(window) * many, paid * many, 2.5 * many * len(window))
+    assert {count for count, _, _ in owed.values()} == {0, 3, 6, 9}
+    pipeline.answers(*(joined(start, *values) for start, values in owed.items() if values[0]))
+    pipeline.answers(joined(300, 1, Decimal(str(amount_of(300))), 1))
+    run = validate(pipeline, oracle, "perfect", *settings)
+    pairs = sum(count for count, _, _ in owed.values()) + 1
+    assert run.counts() == {"expected": pairs, "processed": pairs}
+    assert (run.status, run.verdicts) == (0, ("pass", "pass", "pass"))
+    assert run.report["coverage"]["complete"]
+    assert "pairs" in run.report["cannot_see"][0]
+
+    # An event of the right side is lost, and with it the pairs with three left ones; a window is answered twice; one
+    # without prices is answered; and one has the values of another event.
+    pipeline.clicks(*(event("k0", seconds) for seconds in (600, 602, 604, 630, 660, 900)))
+    pipeline.put(prices, *(price(seconds, 1) for seconds in (600, 601, 660, 900)))
+    pipeline.answers(joined(600, 3, amount_in(600, 602, 604), 3), joined(15, *owed[15]))
+    pipeline.answers(joined(630, 1, amount_in(630), 1), joined(660, 1, amount_in(661), 1))
+    pipeline.answers(joined(900, 1, amount_in(900), 1))
+    run = validate(pipeline, oracle, "broken", *settings)
+    assert run.counts("missing", "duplicate", "unknown_id") == {"missing": 3, "duplicate": owed[15][0], "unknown_id": 1}
+    assert run.report["violations"]["confirmed"]["wrong_value"] == 1
+    assert run.verdicts == ("fail", "fail", "fail")
+
+
+def amount_in(*seconds: int) -> Decimal:
+    return sum((Decimal(str(amount_of(one))) for one in seconds), Decimal(0))
+
+
+def price(seconds: int, offered: float) -> str:
+    return json.dumps({"page": "k0", "timestamp": iso(seconds), "price": offered})
