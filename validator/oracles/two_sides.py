@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
 from pydantic import model_validator
@@ -63,7 +63,7 @@ class TwoSides(Oracle):
         """An unreadable event may be the partner of all others in its cell."""
         return None
 
-    def spaces(self, inputs: Sequence[Input]) -> dict[str, IdSpace]:
+    def spaces(self, inputs: Sequence[Input]) -> Mapping[str, IdSpace]:
         """Each input has an id space of its own. The left one keeps its integers."""
         return {entry.topic: IdSpace(entry.topic, keeps_integers=entry.topic == self.left) for entry in inputs}
 
