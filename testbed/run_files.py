@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
 from generator.workloads.kinds import DEFAULT, named
 from generator.workloads.seam import Workload
 from testbed.engines.registry import REGISTRY
-from testbed.engines.settings import Guarantee
+from testbed.engines.settings import EngineSettings, Guarantee
 
 PAGES: Final = 6
 """Number of keys in the load, as in PGVal."""
@@ -30,6 +30,15 @@ class Topics:
 
     workload: Workload = field(default_factory=lambda: named(DEFAULT))
     prefix: str = ""
+    results: str = "output"
+    """The name of the topic of the results. Those of a stage are the events of the next one."""
+
+    @property
+    def stages(self) -> tuple[Topics, ...]:
+        """The topics of each stage of the workload's chain, in order. These are the last."""
+        before = self.workload.stages[:-1]
+        names = [stage.streams[0].name for stage in self.workload.stages[1:]]
+        return (*(Topics(of, self.prefix, name) for of, name in zip(before, names, strict=True)), self)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -44,7 +53,7 @@ class Topics:
     @property
     def output(self) -> str:
         """The topic of the results."""
-        return self.prefix + "output"
+        return self.prefix + self.results
 
     @property
     def faults(self) -> str:
@@ -53,8 +62,23 @@ class Topics:
 
     @property
     def partitions(self) -> dict[str, int]:
-        """Name -> partitions of all topics."""
-        return {**dict.fromkeys((*self.inputs, self.output), 2), **dict.fromkeys((*self.late, self.faults), 1)}
+        """Name -> partitions of all topics, also those of the stages before."""
+        shared = {name: 2 for stage in self.stages for name in (*stage.inputs, stage.output)}
+        late = {name: 1 for stage in self.stages for name in stage.late}
+        return {**shared, **late, self.faults: 1}
+
+    def engine(self, bootstrap_servers: str, window_ms: int, **settings: Any) -> EngineSettings:
+        """The settings of the reference engine that runs the workload."""
+        given: dict[str, Any] = {"window_ms": window_ms, **self.workload.operator(window_ms), **settings}
+        return EngineSettings(
+            bootstrap_servers=bootstrap_servers,
+            workload=self.workload,
+            inputs=self.inputs,
+            output=self.output,
+            late=self.late[0],
+            late_updates=self.late[-1],
+            **given,
+        )
 
 
 @dataclass(frozen=True)
@@ -82,7 +106,7 @@ class SidecarFile:
         drops_late = entry is not None and entry.drops_late
         workload, topics = self.topics.workload, self.topics
         streams = list(zip(workload.streams, topics.inputs, topics.late, strict=True))
-        has_ids = not workload.aggregates
+        has_ids = workload.has_ids
         sets_aside = workload.sets_aside and not drops_late
         # With one stream, late events need not name their input.
         late = [
@@ -141,8 +165,9 @@ def write_load(
     seed: int,
     pages: int = PAGES,
 ) -> Path:
-    """Write the generator's configuration file and return its path. The generator writes its journal and
-    ``summary.json`` to ``folder/journal``."""
+    """Write the generator's configuration file, for the first stage of ``topics``, and return its path. The generator
+    writes its journal and ``summary.json`` to ``folder/journal``."""
+    topics = topics.stages[0]
     events_per_window = per_second * window_ms // (pages * 1000)
     return write_yaml(
         folder / "load.yaml",

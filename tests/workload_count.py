@@ -7,11 +7,11 @@ import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
-
-from confluent_kafka import Message
+from statistics import fmean
+from typing import Any, Protocol
 
 from generator.workloads.seam import Stream, Workload
+from validator.state.tables import StateTables, Table
 
 Cell = tuple[int | None, str]
 """Start of a window in milliseconds, None without windows, and key."""
@@ -24,7 +24,17 @@ def event_of(stream: Stream, value: bytes) -> Event:
     fields = fields_of(stream, value)
     at = fields[stream.fields["event_time"]]
     time_ms = epoch_ms(at) if stream.time_unit is None else int(at)
-    return str(fields[stream.fields["key"]]), time_ms, str(fields[stream.fields["id"]]), fields
+    return str(fields[stream.fields["key"]]), time_ms, _id_of(stream, fields), fields
+
+
+def _id_of(stream: Stream, fields: Mapping[str, Any]) -> str:
+    if not stream.id_paths:
+        return str(fields[stream.fields["id"]])
+    parts = []
+    for path in stream.id_paths:
+        name, _, number = path.partition(".")
+        parts.append(str(fields[name][int(number)] if number else fields[name]))
+    return json.dumps(parts, separators=(",", ":"))
 
 
 def fields_of(stream: Stream, value: bytes) -> dict[str, Any]:
@@ -49,16 +59,37 @@ def keys_of(workload: Workload, event: Event) -> list[str]:
 
 
 def cells_of(workload: Workload, events: Iterable[Event], window_ms: int) -> dict[Cell, list[Event]]:
-    """The events of each cell, of workloads with adjacent windows or without windows."""
+    """The events of each cell, of workloads with windows of one length or without windows."""
     cells: dict[Cell, list[Event]] = defaultdict(list)
+    oracle = _oracle(workload, window_ms)
+    size_ms = _length_ms(oracle, "size", 0)
+    slide_ms = _length_ms(oracle, "slide", size_ms)
     for event in events:
-        start = None if workload.operator(window_ms) else event[1] // window_ms * window_ms
+        at = event[1]
+        starts = range(at // slide_ms * slide_ms, at - size_ms, -slide_ms) if size_ms else (None,)
         for key in keys_of(workload, event):
-            cells[start, key].append(event)
+            for start in starts:
+                cells[start, key].append(event)
     return cells
 
 
-def results_of(workload: Workload, messages: Iterable[Message]) -> list[tuple[Cell, dict[str, Any]]]:
+def _oracle(workload: Workload, window_ms: int) -> dict[str, Any]:
+    return workload.oracle([stream.name for stream in workload.streams], window_ms)
+
+
+def _length_ms(oracle: Mapping[str, Any], name: str, default_ms: int) -> int:
+    return int(oracle[name].removesuffix("ms")) if name in oracle else default_ms
+
+
+class Keyed(Protocol):
+    """A record."""
+
+    def key(self) -> bytes | None: ...
+
+    def value(self) -> bytes | None: ...
+
+
+def results_of(workload: Workload, messages: Iterable[Keyed]) -> list[tuple[Cell, dict[str, Any]]]:
     """The cell and the fields of each result, in order."""
     output = workload.output([stream.name for stream in workload.streams])
     raw, key_path = output.get("format"), output["fields"]["key"]
@@ -75,7 +106,7 @@ def results_of(workload: Workload, messages: Iterable[Message]) -> list[tuple[Ce
 
 
 def deviations(
-    workload: Workload, events: Iterable[Event], messages: Iterable[Message], window_ms: int
+    workload: Workload, events: Iterable[Event], messages: Iterable[Keyed], window_ms: int
 ) -> dict[tuple[str, Cell], int]:
     """Compare the newest values of each cell with its events: class and cell -> number of contributions."""
     cells, stated = cells_of(workload, events, window_ms), dict(results_of(workload, messages))
@@ -91,7 +122,7 @@ def deviations(
     return found
 
 
-def ids_in(workload: Workload, messages: Iterable[Message]) -> Counter[tuple[Cell, str]]:
+def ids_in(workload: Workload, messages: Iterable[Keyed]) -> Counter[tuple[Cell, str]]:
     """How often each id is in a result of each cell."""
     fields = workload.output([stream.name for stream in workload.streams])["fields"]
     if "id" in fields:
@@ -101,15 +132,16 @@ def ids_in(workload: Workload, messages: Iterable[Message]) -> Counter[tuple[Cel
     )
 
 
-def pairs_of(streams: Sequence[Iterable[Event]], after_ms: int) -> dict[tuple[str, str], Cell]:
-    """The ids of each pair of a left event and a right one that is up to ``after_ms`` later, with their cell: buckets
-    are as long."""
+def pairs_of(workload: Workload, streams: Sequence[Iterable[Event]], window_ms: int) -> dict[tuple[str, str], Cell]:
+    """The ids of each pair of a left event and a right one that is not too much later, with their cell."""
     lefts, rights = streams
+    oracle = _oracle(workload, window_ms)
+    after_ms, bucket_ms = _length_ms(oracle, "after", 0), _length_ms(oracle, "bucket", 0)
     of_key: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for key, at, right_id, _ in rights:
         of_key[key].append((at, right_id))
     return {
-        (left_id, right_id): (at // after_ms * after_ms, key)
+        (left_id, right_id): (at // bucket_ms * bucket_ms, key)
         for key, at, left_id, _ in lefts
         for later, right_id in of_key[key]
         if at <= later <= at + after_ms
@@ -117,11 +149,11 @@ def pairs_of(streams: Sequence[Iterable[Event]], after_ms: int) -> dict[tuple[st
 
 
 def wrong_pairs(
-    workload: Workload, streams: Sequence[Iterable[Event]], results: Iterable[bytes], after_ms: int
+    workload: Workload, streams: Sequence[Iterable[Event]], results: Iterable[bytes], window_ms: int
 ) -> Counter[tuple[str, Cell]]:
     """Compare the pairs in results with those of the events: class and cell -> number of contributions."""
     stated = Counter(tuple(str(found[name][0]) for name in workload.id_lists) for found in map(json.loads, results))
-    pairs = pairs_of(streams, after_ms)
+    pairs = pairs_of(workload, streams, window_ms)
     assert stated.keys() <= pairs.keys()
     wrong: Counter[tuple[str, Cell]] = Counter()
     for pair, cell in pairs.items():
@@ -130,7 +162,18 @@ def wrong_pairs(
     return wrong
 
 
-def _aggregate(what: str, events: list[Event]) -> int:
+def violations(tables: StateTables) -> dict[tuple[str, Cell], int]:
+    """What a sidecar has on record: violation class and cell -> number of contributions."""
+    newest: dict[str, tuple[tuple[str, Cell], int]] = {}
+    rows = [row for part in tables.scan(Table.VIOLATIONS) for row in part.to_pylist()]
+    for row in sorted(rows, key=lambda row: row["batch"]):
+        start_us = row["window_start_us"]
+        cell = (None if start_us is None else start_us // 1000, row["key"])
+        newest[row["violation"]] = ((row["class"], cell), row["count"])
+    return {place: count for place, count in newest.values() if count}
+
+
+def _aggregate(what: str, events: list[Event]) -> Any:
     how, _, path = what.rstrip(")").partition("(")
-    compute: dict[str, Any] = {"count": len, "sum": sum, "min": min, "max": max}
-    return int(compute[how]([int(event[3][path]) if path else 1 for event in events]))
+    compute: dict[str, Any] = {"count": len, "sum": sum, "min": min, "max": max, "avg": fmean}
+    return compute[how]([int(event[3][path]) if path else 1 for event in events])

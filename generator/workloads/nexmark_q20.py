@@ -6,21 +6,20 @@ interval join bounds this state. Its filter on a category is left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from generator.nexmark import AUCTION_BY_ID, AUCTIONS, BIDS, FIRST_ID, AuctionWire, BidWire, InTurn, Model, bid_by
 from generator.sections import Share
-from generator.workloads.seam import Events, Load, NumberedWire, Stream, Workload
+from generator.workloads.operations import Paired
+from generator.workloads.seam import Events, Load, NumberedWire, Stream
 
 
-class NexmarkQ20(Workload):
+class NexmarkQ20(Paired):
     """Bids are joined with auctions of up to a window before."""
 
     kind: ClassVar[str] = "nexmark_q20"
     streams: ClassVar[tuple[Stream, ...]] = (AUCTION_BY_ID, bid_by("auction"))
     rarest_share: ClassVar[float] = AUCTIONS / (AUCTIONS + BIDS)
-    sets_aside: ClassVar[bool] = False
     hot_share: Share | None = None
     """Share of bids on a hot auction; None: that of Beam."""
 
@@ -33,20 +32,3 @@ class NexmarkQ20(Workload):
         """Beam's auction and bid."""
         model = Model(load.plan.seed, self.hot_share)
         return AuctionWire(model, "id") if stream is AUCTION_BY_ID else BidWire(model, "auction")
-
-    def operator(self, window_ms: int) -> dict[str, Any]:
-        """See `Workload`."""
-        return {"operator": "interval", "join": "inner", "after_ms": window_ms}
-
-    def oracle(self, inputs: Sequence[str], window_ms: int) -> dict[str, Any]:
-        """See `Workload`."""
-        left, right = inputs
-        length = f"{window_ms}ms"
-        return {
-            "kind": "interval_join", "join": "inner", "left": left, "right": right, "after": length, "bucket": length,
-        }  # fmt: skip
-
-    def output(self, inputs: Sequence[str]) -> dict[str, Any]:
-        """The ids of a pair, and the time of the auction."""
-        fields = super().output(inputs)["fields"]
-        return {"fields": {"key": fields["key"], "event_time": fields["window_start"], "ids": fields["ids"]}}

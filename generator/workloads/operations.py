@@ -27,7 +27,8 @@ class Sliding(Workload):
     def oracle(self, inputs: Sequence[str], window_ms: int) -> dict[str, Any]:
         """See `Workload`."""
         del inputs
-        return {"kind": "sliding_window", "size": f"{window_ms}ms", "slide": f"{window_ms // 2}ms"}
+        slide = f"{window_ms // 2}ms"
+        return {"kind": "sliding_window", "size": f"{window_ms}ms", "slide": slide, **_values(self)}
 
 
 class Joined(Workload):
@@ -42,6 +43,33 @@ class Joined(Workload):
         """See `Workload`."""
         left, right = inputs
         return {"kind": "windowed_join", "join": "inner", "left": left, "right": right, "size": f"{window_ms}ms"}
+
+
+class Paired(Workload):
+    """Two streams, joined per key if a right event is at most `after_ms` later than a left one."""
+
+    sets_aside: ClassVar[bool] = False
+
+    def after_ms(self, window_ms: int) -> int:
+        """Default: the length of a window."""
+        return window_ms
+
+    def operator(self, window_ms: int) -> dict[str, Any]:
+        """See `Workload`."""
+        return {"operator": "interval", "join": "inner", "after_ms": self.after_ms(window_ms)}
+
+    def oracle(self, inputs: Sequence[str], window_ms: int) -> dict[str, Any]:
+        """Pairs are judged in buckets of one window."""
+        left, right = inputs
+        return {
+            "kind": "interval_join", "join": "inner", "left": left, "right": right,
+            "after": f"{self.after_ms(window_ms)}ms", "bucket": f"{window_ms}ms",
+        }  # fmt: skip
+
+    def output(self, inputs: Sequence[str]) -> dict[str, Any]:
+        """The ids of a pair, and the time of its left event."""
+        fields = super().output(inputs)["fields"]
+        return {"fields": {"key": fields["key"], "event_time": fields["window_start"], "ids": fields["ids"]}}
 
 
 class PerEvent(Workload):

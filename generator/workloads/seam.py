@@ -39,6 +39,8 @@ class Stream:
     """Name of the topic, unless a configuration gives another one. Results list the ids of its events as `NAMEIds`."""
     fields: Mapping[str, str]
     """The fields of a value: its `id`, `key` and `event_time`."""
+    id_paths: tuple[str, ...] = ()
+    """If an id has several fields, as that of a result of another workload: their paths, in place of `id`."""
     time_unit: str | None = None
     """Unit of a number in `event_time`; None: it is ISO 8601 text."""
     columns: tuple[str, ...] = ()
@@ -57,7 +59,8 @@ class Stream:
         at = self.fields["event_time"]
         event_time = at if self.time_unit is None else {"path": at, "unit": self.time_unit}
         words = {"explode": {"at": "whitespace"}} if self.has_words else {}
-        fields: dict[str, Any] = {**self.fields, "event_time": event_time}
+        several = {"id": list(self.id_paths)} if self.id_paths else {}
+        fields: dict[str, Any] = {**several, **self.fields, "event_time": event_time}
         if not has_ids:
             fields.pop("id")
         return {"topic": topic, **self._format, **words, "fields": fields}
@@ -201,6 +204,8 @@ class Workload(Section, ABC):
     kind: ClassVar[str]
     """Its name in configurations."""
     streams: ClassVar[tuple[Stream, ...]]
+    follows: ClassVar[type[Workload] | None] = None
+    """The workload whose results are its events: the stage before it. None: the generator sends its events."""
     rarest_share: ClassVar[float] = 1.0
     """Share of the rate that the stream with the fewest events has in demos and campaigns."""
     sets_aside: ClassVar[bool] = True
@@ -211,9 +216,32 @@ class Workload(Section, ABC):
     """Of `kept`: field -> the decimal number by which a result multiplies it."""
     aggregates: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """What results state in place of ids: name -> aggregate, as in the sidecar's `oracle.values`."""
+    states_beside_ids: ClassVar[bool] = False
+    """Whether results state `aggregates` beside ids, not in place of them."""
+    carried: ClassVar[tuple[str, ...]] = ()
+    """Fields of its events that a result has, too."""
+    partitioned_by: ClassVar[str | None] = None
+    """Which of `carried` is the key of the record of a result; None: the key of the result."""
     job: ClassVar[Job | None] = None
     """The job of real engines for PGVal's clicks that computes it; None: none does. A generic job finds in the
     methods below what it computes."""
+
+    @property
+    def stages(self) -> tuple[Workload, ...]:
+        """The workloads of its chain up to itself, the first of which has the generator's events."""
+        return (self,) if self.follows is None else (*self.follows().stages, self)
+
+    @property
+    def needs_shuffle(self) -> bool:
+        """Whether events of one key may be in several partitions."""
+        if self.follows is None:
+            return any(stream.has_words for stream in self.streams)
+        return self.streams[0].fields["key"] != (self.follows.partitioned_by or self.follows().key)
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether results list ids."""
+        return self.states_beside_ids or not self.aggregates
 
     @property
     def key(self) -> str:
@@ -257,7 +285,7 @@ class Workload(Section, ABC):
     def kept(self) -> tuple[str, ...]:
         """The fields of an event that the engine keeps for its result, beside id, key and time."""
         paths = (what.rstrip(")").partition("(")[2] for what in self.aggregates.values())
-        return tuple(dict.fromkeys(path for path in paths if path))
+        return tuple(dict.fromkeys([*(path for path in paths if path), *self.carried]))
 
     def stated(self, members: dict[str, Any]) -> bytes:
         """The bytes of a result with aggregates: its key, its window and what it states."""
@@ -268,12 +296,29 @@ class Workload(Section, ABC):
         """The sidecar's section `oracle` for the operator."""
 
     def output(self, inputs: Sequence[str]) -> dict[str, Any]:
-        """The sidecar's settings of the output topic: evidence, emission and fields. Default: windows with ids, or
-        with `aggregates`."""
+        """The sidecar's settings of the output topic: evidence, emission and fields. Default: windows with ids,
+        `aggregates`, or both."""
         window = {"key": self.key, "window_start": "windowStart"}
-        if self.aggregates:
-            return {"evidence": "values", "fields": {**window, "values": {name: name for name in self.aggregates}}}
+        stated = {"values": {name: name for name in self.aggregates}} if self.aggregates else {}
+        if not self.has_ids:
+            return {"evidence": "values", "fields": {**window, **stated}}
         ids: list[Any] = list(self.id_lists)
         if len(inputs) > 1:
             ids = [{"path": path, "input": topic} for path, topic in zip(self.id_lists, inputs, strict=True)]
-        return {"fields": {**window, "ids": ids}}
+        return {"fields": {**window, "ids": ids, **stated}}
+
+
+class Stage(Workload):
+    """A workload whose events are the results of the one that it `follows`."""
+
+    follows: ClassVar[type[Workload]]
+
+    def check(self, load: Load) -> None:
+        """It has no load of its own."""
+        del load
+        first = self.stages[0].kind
+        raise ValueError(f"workload {self.kind} reads results of an engine; send the events of {first}")
+
+    def wire(self, stream: Stream, load: Load) -> Wire:
+        """Its events are written by an engine."""
+        raise NotImplementedError(f"{self.kind} has no load")

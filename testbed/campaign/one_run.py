@@ -39,7 +39,6 @@ from testbed.demo.sidecar import DemoSidecar, is_settled
 from testbed.engines.base import ProcessEngine, ReferenceEngine
 from testbed.engines.real import RealEngine, RealEngineSettings
 from testbed.engines.registry import REGISTRY, make_engine
-from testbed.engines.settings import EngineSettings
 from testbed.gc_log import GcLogs
 from testbed.node import NodeRelay
 from testbed.processes import OwnedProcess
@@ -232,11 +231,9 @@ class OneRun:
         if self._scheduled is not None:
             node = self._scheduled.run.node
         if cell.engine == REFERENCE:
-            settings = EngineSettings(
-                bootstrap_servers=servers, node=node,
-                output=topics.output, late=topics.late[0], late_updates=topics.late[-1],
-                workload=topics.workload, inputs=topics.inputs, **topics.workload.operator(plan.window_ms),
-                group=self._run.name, guarantee=cell.guarantee, window_ms=plan.window_ms, idle_after_seconds=2.0,
+            settings = topics.engine(
+                servers, plan.window_ms, node=node,
+                group=self._run.name, guarantee=cell.guarantee, idle_after_seconds=2.0,
                 commit_interval_seconds=times.commit_interval_seconds,
                 transaction_timeout_seconds=times.transaction_timeout_seconds,
                 session_timeout_seconds=times.session_timeout_seconds,

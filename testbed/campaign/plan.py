@@ -274,6 +274,9 @@ class CampaignPlan(Section):
                 f"recovery detector averages the rate over {RATE_WINDOWS} windows; lengthen phases.control"
             )
         for workload in map(named, self.workloads):
+            if workload.follows is not None:
+                first = workload.stages[0].kind
+                raise ValueError(f"{workload.kind} reads the results of another engine; use {first}, or the demo")
             share = workload.rarest_share
             if self.update_percent is not None and len(workload.streams) > 1:
                 share = min(self.update_percent, 100 - self.update_percent) / 100

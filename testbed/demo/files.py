@@ -76,15 +76,13 @@ def commit_seconds(plan: DemoPlan) -> float:
 
 def engine_settings(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> EngineSettings:
     """Return the settings of the reference engine or the mutant."""
-    return EngineSettings(
-        bootstrap_servers=bootstrap_servers,
-        workload=plan.topics.workload,
-        inputs=plan.topics.inputs,
-        **plan.topics.workload.operator(window_seconds(plan) * 1000),
+    return plan.topics.engine(
+        bootstrap_servers,
+        window_seconds(plan) * 1000,
         group=GROUP,
         guarantee=plan.guarantee,
-        window_ms=window_seconds(plan) * 1000,
-        idle_after_seconds=2.0,
+        # The results of an earlier stage come once in a window.
+        idle_after_seconds=2.0 + (window_seconds(plan) if plan.topics.workload.follows else 0),
         commit_interval_seconds=commit_seconds(plan),
         transaction_timeout_seconds=TRANSACTION_SECONDS,
         session_timeout_seconds=_timeout_seconds(plan) or LOCAL.session_timeout_seconds,

@@ -227,7 +227,7 @@ class PythonEngine(ProcessEngine):
         self, settings: EngineSettings, folder: Path, *, instances: int = 1, arguments: Sequence[str] = ()
     ) -> None:
         """``arguments`` are additional flags of the command line. Raises EngineError."""
-        if instances > 1 and any(stream.has_words for stream in settings.workload.streams):
+        if instances > 1 and settings.workload.needs_shuffle:
             kind = settings.workload.kind
             raise EngineError(f"{self.name} has no shuffle, which several instances need for {kind}; start one.")
         super().__init__(folder, roles=["worker"] * instances)

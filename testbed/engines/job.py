@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -233,14 +233,14 @@ class Job:
 
     def _forget_fields(self, answers: Iterable[Result | LateEvent]) -> None:
         """Drop the fields of events whose only results were planned."""
-        aggregates, operator = self._settings.workload.aggregates, self._settings.operator
-        if self._core.recovering or (aggregates and operator != "tumbling"):
+        operator = self._settings.operator
+        if self._core.recovering or operator not in ("passthrough", "tumbling"):
             return
         for decoder in self._decoders.values():
-            if not aggregates:
+            if operator == "passthrough":
                 decoder.more.clear()
                 continue
-            for answer in answers:
+            for answer in answers if decoder.more else ():
                 for event_id in answer.ids if isinstance(answer, Result) else (answer.id,):
                     decoder.more.pop(event_id, None)
 
@@ -277,15 +277,24 @@ class Job:
                 )
                 for event_id, time_ms in zip(result.ids, result.times_ms, strict=True)
             ]
-        key = wire.key_bytes(result.key)
-        if of.aggregates:
-            fields = ChainMap(*(decoder.more for decoder in self._decoders.values()))
-            rows = [fields.get(event_id, {}) for event_id in result.ids]
+        key, rows = wire.key_bytes(result.key), self._rows(result)
+        if not of.has_ids:
             return [Output(settings.output, key, wire.values_bytes(result, rows, of))]
         if settings.operator == "running_aggregate":
             whole = Output(settings.output, key, wire.running_bytes(result, of))
             return [self._withdrawal(result), whole] if settings.emission == "cumulative" else [whole]
-        return [Output(settings.output, key, wire.result_bytes(result, settings.right_prefix, of))]
+        beside = wire.beside_ids(rows, of)
+        if of.partitioned_by in beside:
+            key = wire.key_bytes((beside[of.partitioned_by],))
+        return [Output(settings.output, key, wire.result_bytes(result, settings.right_prefix, of, beside))]
+
+    def _rows(self, result: Result) -> list[Mapping[str, Any]]:
+        """Return the fields that results need of each event."""
+        of = self._settings.workload
+        if not (of.kept or of.aggregates):
+            return []
+        fields = ChainMap(*(decoder.more for decoder in self._decoders.values()))
+        return [fields.get(event_id, {}) for event_id in result.ids]
 
     def _withdrawal(self, result: Result) -> Output:
         return Output(self._settings.output, wire.key_bytes(result.key), None)
@@ -355,12 +364,11 @@ class Job:
         self._consumer.assign(starts)
 
     def _decoder(self, topic: str) -> wire.Decoder:
-        settings = self._settings
-        streams = settings.workload.streams
+        settings, of = self._settings, self._settings.workload
+        fields_of = of if settings.operator == "passthrough" or of.kept or of.aggregates else None
         if settings.join is not None and topic != settings.inputs[0]:
-            return wire.Decoder(streams[-1], settings.right_prefix, settings.where_right)
-        needs_fields = settings.operator == "passthrough" or settings.workload.aggregates
-        return wire.Decoder(streams[0], None, settings.where, settings.workload if needs_fields else None)
+            return wire.Decoder(of.streams[-1], settings.right_prefix, settings.where_right, fields_of)
+        return wire.Decoder(of.streams[0], None, settings.where, fields_of)
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._restart_from_committed(partitions)

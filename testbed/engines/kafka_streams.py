@@ -47,11 +47,12 @@ class KafkaStreamsEngine(JvmEngine):
 
     @classmethod
     def workloads(cls) -> tuple[str, ...]:
-        """Those with one of its operators, on texts."""
+        """Those with one of its operators, on texts, without a stage before or after them."""
         return tuple(
             name
             for name, one in ((name, named(name)) for name in built())
-            if one.operator(1).get("operator", DEFAULT_OPERATOR) in _OPERATORS and not one.streams[0].layout
+            if one.operator(1).get("operator", DEFAULT_OPERATOR) in _OPERATORS
+            and not (one.streams[0].layout or one.follows or one.carried)
         )
 
     def _command(self, instance: int) -> list[str | Path]:

@@ -50,7 +50,8 @@ class Decoder:
     ) -> None:
         """``prefix``: added to every id, which then is a string."""
         self._stream = stream
-        self._id, self._key, self._time = (stream.fields[name] for name in ("id", "key", "event_time"))
+        self._key, self._time = stream.fields["key"], stream.fields["event_time"]
+        self._id = stream.fields.get("id", "")
         self._time_of = time_ms if stream.time_unit is None else int
         self._where = where
         self._prefix = prefix
@@ -70,18 +71,19 @@ class Decoder:
             if at != self._at:
                 self._ms = self._time_of(at)
                 self._at = at
-            event_id = event[self._id]
+            event_id = _joined(event, self._stream.id_paths) if self._stream.id_paths else event[self._id]
             key = event[self._key]
             if self._where is not None and not self._where.passes(event.get(self._where.field)):
                 return FilteredOut(offset)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, LookupError, TypeError):
             return None
         if type(event_id) is not int and type(event_id) is not str:
             return None
+        if self._prefix is not None:
+            event_id = f"{self._prefix}{event_id}"
         if self._of is not None and self._kept:
             self.more[event_id] = _kept(event, self._of)
-        return (offset, (key if isinstance(key, str) else str(key),), self._ms,
-                event_id if self._prefix is None else f"{self._prefix}{event_id}")  # fmt: skip
+        return offset, (key if isinstance(key, str) else str(key),), self._ms, event_id
 
     def records(self, offset: int, value: bytes | None) -> list[Record] | FilteredOut | None:
         """As `decode`, but once for each key of the event."""
@@ -120,7 +122,27 @@ def _kept(event: Mapping[str, Any], of: Workload) -> dict[str, Any]:
     return {
         name: str(Decimal(event[name]) * Decimal(of.factors[name])) if name in of.factors else event[name]
         for name in of.kept
+        if name in event
     }
+
+
+def _joined(event: Mapping[str, Any], paths: Sequence[str]) -> str:
+    """Return an id of several fields: the JSON array of their texts. Raises LookupError, TypeError."""
+    return json_bytes([str(_at(event, path)) for path in paths]).decode()
+
+
+def _at(event: Any, path: str) -> Any:
+    for step in path.split("."):
+        event = event[int(step)] if isinstance(event, list) else event[step]
+    return event
+
+
+def _listed(ids: Sequence[EventId], stream: Stream) -> Sequence[EventId | list[str]]:
+    """Return ids as results list them. An invented id has no fields: it is the first of them."""
+    if not stream.id_paths:
+        return ids
+    parts = [json.loads(text) if text.startswith("[") else [text] for text in map(str, ids)]
+    return [fields + [""] * (len(stream.id_paths) - len(fields)) for fields in parts]
 
 
 def time_ms(text: str) -> int:
@@ -137,21 +159,20 @@ def key_bytes(key: tuple[str, ...]) -> bytes:
     return json_bytes(key[0])
 
 
-def result_bytes(result: Result, right_prefix: str | None = None, of: Workload = _PGVAL) -> bytes:
+def result_bytes(
+    result: Result, right_prefix: str | None = None, of: Workload = _PGVAL, more: Mapping[str, Any] = _NOTHING
+) -> bytes:
     """Return the result of a window: a ``PageStatistics`` record of PGVal's workloads. Ids with the prefix
-    ``right_prefix`` are those of the right input."""
+    ``right_prefix`` are those of the right input. ``more``: further members."""
     left: tuple[EventId, ...] = result.ids
     right: list[EventId] = []
     if right_prefix is not None:
         left = tuple(event_id for event_id in result.ids if not is_right(event_id, right_prefix))
         right = [_bare(event_id, right_prefix) for event_id in result.ids if is_right(event_id, right_prefix)]
-    lists = zip(of.id_lists, (left, tuple(right)), strict=False)
-    return b'{%b,"windowStart":"%b","windowEnd":"%b",%b}' % (
-        _member(of.key, result.key[0]),
-        timestamp_text(result.window_start_ms),
-        timestamp_text(result.window_end_ms),
-        b",".join(_member(name, ids) for name, ids in lists),
-    )
+    # PGVal's workload with one stream has a list of another one, too.
+    lists = zip(of.id_lists, (of.streams[0], of.streams[-1]), (left, right), strict=False)
+    listed = {name: _listed(ids, stream) for name, stream, ids in lists}
+    return json_bytes({of.key: result.key[0], **_window(result), **listed, **more})
 
 
 def running_bytes(result: Result, of: Workload = _PGVAL) -> bytes:
@@ -161,22 +182,33 @@ def running_bytes(result: Result, of: Workload = _PGVAL) -> bytes:
 
 def values_bytes(result: Result, rows: Sequence[Mapping[str, Any]], of: Workload) -> bytes:
     """Return a result that states aggregates of its events. ``rows``: their fields."""
-    window = {
+    window = _window(result) if result.window_end_ms else {}
+    return of.stated({of.key: result.key[0], **window, **beside_ids(rows, of)})
+
+
+def beside_ids(rows: Sequence[Mapping[str, Any]], of: Workload) -> dict[str, Any]:
+    """Return what a result has of the fields of its events, ``rows``: those that it carries, and aggregates."""
+    carried = {name: row[name] for row in rows for name in of.carried if name in row}
+    return carried | {name: aggregated(what, rows) for name, what in of.aggregates.items()}
+
+
+def _window(result: Result) -> dict[str, str]:
+    return {
         "windowStart": timestamp_text(result.window_start_ms).decode(),
         "windowEnd": timestamp_text(result.window_end_ms).decode(),
     }
-    stated = {name: aggregated(what, rows) for name, what in of.aggregates.items()}
-    return of.stated({of.key: result.key[0], **(window if result.window_end_ms else {}), **stated})
 
 
-def aggregated(what: str, rows: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return an aggregate of whole numbers: `count`, `sum(FIELD)`, `min(FIELD)` or `max(FIELD)`."""
+def aggregated(what: str, rows: Sequence[Mapping[str, Any]]) -> int | float | None:
+    """Return an aggregate of whole numbers: `count`, or `sum`, `min`, `max` or `avg` of a field."""
     if what == "count":
         return len(rows)
     how, _, path = what.rstrip(")").partition("(")
     numbers = [int(row[path]) for row in rows if path in row]
     if how == "sum":
         return sum(numbers)
+    if how == "avg":
+        return sum(numbers) / len(numbers) if numbers else None
     return {"min": min, "max": max}[how](numbers, default=None)
 
 
@@ -185,8 +217,8 @@ def event_bytes(
 ) -> bytes:
     """Return a passthrough's result for an event, or a late event: its id, time and key, and ``more``."""
     time = timestamp_text(time_ms).decode()
-    members = {stream.fields["id"]: event_id, stream.fields["event_time"]: time, stream.fields["key"]: key[0], **more}
-    return json_bytes(members)
+    at = stream.fields
+    return json_bytes({at.get("id", "id"): event_id, at["event_time"]: time, at["key"]: key[0], **more})
 
 
 def late_bytes(event: LateEvent, right_prefix: str | None = None, of: Workload = _PGVAL) -> bytes:

@@ -85,9 +85,15 @@ class LocalRun(FedRun):
         self.config = loads(self.text, self.state, given, environment={})
 
 
-def judged(text: str, logs: Mapping[str, Sequence[Record]], state: Path, schemas: Schemas = NO_SCHEMAS) -> Snapshot:
-    """The report of a run with `--once` over topics of one partition each."""
-    tables = cast("StateTables", MemoryTables())
+def judged(
+    text: str,
+    logs: Mapping[str, Sequence[Record]],
+    state: Path,
+    schemas: Schemas = NO_SCHEMAS,
+    tables: StateTables | None = None,
+) -> Snapshot:
+    """The report of a run with `--once` over topics of one partition each. ``tables``: where its rows go."""
+    tables = tables or MemoryTables()
     run = LocalRun(state, text=text, schemas=schemas, now_us=LATER_US, tables=tables)
     runner = cast("_LocalRunner", run.runner)
     runner.logs, runner.schemas = logs, schemas

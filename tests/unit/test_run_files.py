@@ -23,21 +23,23 @@ def test_sidecar_generator_and_engine_agree(tmp_path: Path, workload: str, engin
         missing_after_ms=9000, topics=topics, measures={"moving_rate": "6s"},
     ).write("127.0.0.1:1", tmp_path)  # fmt: skip
     config = load(path)
+    first = topics.stages[0]
     sent = load_generator(
         write_load("127.0.0.1:1", tmp_path, topics=topics, window_ms=1500, per_second=1000, seconds=10, seed=3)
     )
-    assert sent.workload == of
-    assert tuple(one.topic for one in config.inputs) == sent.topics_of_streams == topics.inputs
+    assert sent.workload.kind == first.workload.kind
+    assert sent.topics_of_streams == first.inputs
+    assert [stage.output for stage in topics.stages[:-1]] == [stage.inputs[0] for stage in topics.stages[1:]]
+    assert tuple(one.topic for one in config.inputs) == topics.inputs
     assert len(topics.inputs) == len(of.streams)
     late = () if engine == "spark" or not of.sets_aside else topics.late
     assert tuple(one.topic for one in config.late) == late
-    assert {*topics.inputs, *topics.late, topics.output, topics.faults} == topics.partitions.keys()
+    of_stages = {name for stage in topics.stages for name in (*stage.inputs, *stage.late, stage.output)}
+    assert {*of_stages, topics.faults} == topics.partitions.keys()
     assert [one.topic for one in config.outputs] == [topics.output]
     assert sent.window == 1500
     assert 0 < sent.events_per_event_second <= 1000 * 1.1
-    settings = EngineSettings(
-        bootstrap_servers="127.0.0.1:1", workload=of, inputs=topics.inputs, window_ms=1500, **of.operator(1500)
-    )
+    settings = topics.engine("127.0.0.1:1", 1500)
     assert EngineSettings.model_validate_json(settings.model_dump_json()) == settings
     others = {"map": "passthrough", "filter": "passthrough", "windowed_join": "tumbling", "interval_join": "interval"}
     kind = config.oracle.kind

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pytest
-from pydantic import TypeAdapter
 
-from generator.workloads.kinds import AnyWorkload
+from generator.workloads.kinds import named
 from generator.workloads.seam import Workload
 from testbed.engines import wire
 from testbed.engines.core import BEGINNING_MS, LateEvent, PartitionProgress
-from testbed.engines.job import Job, core_of
+from testbed.engines.job import Job, OutputPlanner, core_of
+from testbed.engines.reference import honest
 from testbed.engines.settings import EngineSettings
 from testbed.engines.sinks import Output
+from testbed.run_files import Topics
 from tests.unit.pipeline_shapes import START_MS, Shape, log, one
-from tests.unit.sent_records import sent
+from tests.unit.sent_records import Sent, sent
+from validator.codecs.one_record import Record
 
 WINDOW_MS: Final = 10_000
 LONGER: Final = {"nexmark_q3": 6_000, "statistics": 2_400, "distinct_count": 4_000}
@@ -28,13 +31,14 @@ _LATE: Final = {"lateness": {"share": 0.02, "beyond": "10s"}}
 class _Loop(Job):
     """The reference engine's loop with topics of one partition in memory."""
 
-    def __init__(self, settings: EngineSettings) -> None:
+    def __init__(self, settings: EngineSettings, plan: OutputPlanner) -> None:
         self._settings, self._core, self._decoders = settings, core_of(settings), {}
+        self._plan = plan
         for topic in settings.inputs:
             self._core.assign((topic, 0), PartitionProgress(0, 0, BEGINNING_MS))
             self._decoders[topic, 0] = self._decoder(topic)
 
-    def outputs(self, values: dict[str, list[bytes]]) -> list[Output]:
+    def outputs(self, values: Mapping[str, Sequence[bytes]]) -> list[Output]:
         """What the engine writes after it has read all topics."""
         found: list[Output] = []
         for topic, of in values.items():
@@ -51,54 +55,70 @@ class _Loop(Job):
         answers = self._core.take()
         return [
             output
-            for answer in answers
-            for output in ([self._late(answer)] if isinstance(answer, LateEvent) else self._results(answer))
+            for planned in (self._plan(answers) if answers else ())
+            for output in ([self._late(planned)] if isinstance(planned, LateEvent) else self._results(planned.result))
         ]
+
+
+def written(
+    topics: Topics,
+    inputs: Mapping[str, Sequence[Record]],
+    plan: OutputPlanner = honest,
+    window_ms: int = WINDOW_MS,
+) -> list[Output]:
+    """What the reference engine writes in one stage: to its topics of results and of late events."""
+    return _Loop(topics.engine("b:1", window_ms), plan).outputs(
+        {topic: [bytes(record.value or b"") for record in records] for topic, records in inputs.items()}
+    )
+
+
+def logged(outputs: Iterable[Output], topic: str) -> list[Record]:
+    """The records of a topic."""
+    return log(one(it.value, it.key, START_MS) for it in outputs if it.topic == topic)
+
+
+def load_of(workload: Workload) -> dict[str, Any]:
+    """The load of the first stage of a workload."""
+    first = workload.stages[0]
+    has_late = not first.operator(WINDOW_MS) and not first.aggregates
+    events = LONGER.get(workload.kind, LONGER.get(first.kind, 1_200))
+    return {
+        "window": f"{WINDOW_MS}ms", "events_per_window": 40, "limit": {"events": events},
+        "flush_windows": True, "seed": 7, "topic": first.streams[0].name,
+        "workload": {"kind": first.kind, **PARAMETERS.get(first.kind, {})},
+        "update_topic": first.streams[-1].name,
+        **(_LATE if has_late else {}),
+        **first.settings(WINDOW_MS, 40),
+    }  # fmt: skip
+
+
+def events_of(load: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Record]]:
+    """The generator's records of a load, by topic."""
+    found: dict[str, list[Sent]] = {}
+    for client in sent(monkeypatch, load, partitions=1):
+        for record in client:
+            found.setdefault(record.topic, []).append(record)
+    return {
+        topic: log(one(record.value, record.key, START_MS + n) for n, record in enumerate(records))
+        for topic, records in found.items()
+    }
 
 
 def workload_shape(kind: str, monkeypatch: pytest.MonkeyPatch) -> Shape:
     """The records of the workload ``kind``, and the same without one result."""
-    described = {"kind": kind, **PARAMETERS.get(kind, {})}
-    of = TypeAdapter[Workload](AnyWorkload).validate_python(described)
-    topics = [stream.name for stream in of.streams]
-    has_late = not of.operator(WINDOW_MS) and not of.aggregates
-    load: dict[str, Any] = {
-        "window": f"{WINDOW_MS}ms", "events_per_window": 40, "limit": {"events": LONGER.get(kind, 1_200)},
-        "flush_windows": True, "seed": 7, "workload": described, "topic": topics[0], "update_topic": topics[-1],
-        **(_LATE if has_late else {}),
-        **of.settings(WINDOW_MS, 40),
-    }  # fmt: skip
-    values: dict[str, list[bytes]] = {topic: [] for topic in topics}
-    inputs: dict[str, list[Any]] = {topic: [] for topic in topics}
-    for client in sent(monkeypatch, load, partitions=1):
-        for record in client:
-            values[record.topic].append(record.value)
-            inputs[record.topic].append(one(record.value, record.key, START_MS + len(inputs[record.topic])))
-    written = _Loop(_settings(of, topics)).outputs(values)
-    results = [one(it.value, it.key, START_MS) for it in written if it.topic == "output"]
+    of = named(kind).model_copy(update=PARAMETERS.get(kind, {}))
+    inputs = events_of(load_of(of), monkeypatch)
+    *before, topics = Topics(of).stages
+    for stage in before:
+        inputs = {stage.output: logged(written(stage, inputs), stage.output)}
+    outputs = written(topics, inputs)
+    results = logged(outputs, topics.output)
     # The newest result of a running aggregate replaces the others.
-    lost = len(results) - 1 if of.aggregates else len(results) // 2
-    late = {
-        stream.late: log(one(it.value, it.key, START_MS) for it in written if it.topic == stream.late)
-        for stream in of.streams
-        if has_late
-    }
+    is_running = of.operator(WINDOW_MS).get("operator") == "running_aggregate"
+    lost = len(results) - 1 if of.aggregates and is_running else len(results) // 2
     return Shape(
-        {topic: log(records) for topic, records in inputs.items()},
-        {"output": log(results)},
-        {"output": log(results[:lost] + results[lost + 1 :])},
-        late,
-    )
-
-
-def _settings(of: Workload, topics: list[str]) -> EngineSettings:
-    return EngineSettings(
-        bootstrap_servers="b:1",
-        workload=of,
-        inputs=tuple(topics),
-        output="output",
-        late=of.streams[0].late,
-        late_updates=of.streams[-1].late,
-        window_ms=WINDOW_MS,
-        **of.operator(WINDOW_MS),
+        inputs,
+        {topics.output: results},
+        {topics.output: log(results[:lost] + results[lost + 1 :])},
+        {topic: logged(outputs, topic) for topic in topics.late if "lateness" in load_of(of)},
     )
