@@ -35,6 +35,7 @@ from testbed.demo.scenario_run import ScenarioRun, supervised_sidecar
 from testbed.demo.screen import Screen
 from testbed.demo.sidecar import DemoSidecar, is_settled
 from testbed.demo.single_fault import DemoFault
+from testbed.demo.stages import EarlierStages
 from testbed.engines.base import ProcessEngine
 from testbed.engines.real import RealEngine
 from testbed.processes import OwnedProcess
@@ -71,6 +72,7 @@ class Demo:
         self._pool: ThreadPoolExecutor | None = None
         self._watched: list[OwnedProcess] = []
         self._sidecar: DemoSidecar | None = None
+        self._earlier: EarlierStages | None = None
         self._url: str | None = None
         self._report: Report | None = None
         self._looked_at = 0.0
@@ -92,6 +94,9 @@ class Demo:
 
     def _run_in(self, stack: ExitStack, pool: ThreadPoolExecutor) -> int:
         brokers = self._start_brokers(stack, pool)
+        earlier = self._earlier = EarlierStages(self._plan, brokers.first.bootstrap_servers, self._folder)
+        stack.callback(earlier.kill)
+        self._watched += earlier.start()
         engine = self._start_engine(stack, brokers.first)
         if self._scenario is not None:
             load = self._run_scenario(stack, pool, brokers, engine, self._scenario)
@@ -297,6 +302,12 @@ class Demo:
         self._screen.say(f"the load has ended with {expected:,} events; waiting until the last windows are judged")
         patience = missing_after_seconds(self._plan) + SETTLE_SECONDS_MAX
         deadline = time.monotonic() + patience
+        if self._earlier is not None and self._plan.topics.stages[1:]:
+            while self._earlier.lag() and time.monotonic() < deadline:
+                self._look()
+                self._stop.pause()
+            expected, left_open = self._earlier.events()
+            self._screen.say(f"earlier stages have made {expected:,} events of it")
         while time.monotonic() < deadline:
             self._look()
             if self._report is not None and is_settled(self._report, expected, left_open):
