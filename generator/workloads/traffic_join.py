@@ -10,11 +10,9 @@ from typing import Any, ClassVar
 
 from generator.sections import Count
 from generator.traffic import FLOW, SPEED, Observations, ObservationWire, clones_for
+from generator.wire import PGVAL_PAGES
 from generator.workloads.operations import Paired
 from generator.workloads.seam import Events, Load, Stream
-
-_PAGES: int = 6
-"""The events of a window in demos and campaigns are those of each of so many pages."""
 
 
 class TrafficJoin(Paired):
@@ -39,7 +37,7 @@ class TrafficJoin(Paired):
     def settings(self, window_ms: int, events_per_window: int) -> dict[str, Any]:
         """So many clones that a lane has at most one flow and one speed in a window."""
         del window_ms
-        return {"workload": {"kind": self.kind, "clones": clones_for(_PAGES * events_per_window)}}
+        return {"workload": {"kind": self.kind, "clones": clones_for(len(PGVAL_PAGES) * events_per_window)}}
 
     def after_ms(self, window_ms: int) -> int:
         """Times are rounded, so those of a pair are equal."""
