@@ -14,7 +14,7 @@ from validator.model.classes import Guarantee, Verdict
 from validator.publish import github, html, junit, live_table, text
 from validator.publish.live_page import live_page
 from validator.publish.report import build
-from validator.publish.sentences import number, ratio, what_broke
+from validator.publish.sentences import number, ratio, verified, what_broke
 
 pytestmark = pytest.mark.unit
 
@@ -32,6 +32,18 @@ def test_the_text_fits_and_describes_violations_in_sentences() -> None:
     assert "kill-one-worker (process_kill on taskmanager-1), from 2026-01-31 11:59:30, not healed;" in shown
     assert "v-2: duplicate, confirmed, 2026-01-31 11:58:00, key /help: 2 ids" in shown
     assert all(line == line.rstrip() for line in shown.splitlines())
+
+
+def test_a_report_says_how_many_events_owe_no_result() -> None:
+    """They are never settled, and a reader would look for them."""
+    report = build(clean())
+    for read, unowed, seen, said in (
+        (60, 20, 40, "40 of 60 events are settled, 20 owe no result, and 40 of 40 cells are verified"),
+        (1, 0, 1, "1 of 1 event is settled, and 1 of 1 cell is verified"),
+    ):
+        report["coverage"]["events"] = {"read": read, "settled": read - unowed, "in_no_cell": unowed}
+        report["cells"] |= {"verified": seen, "seen": seen}
+        assert verified(report) == [f"{said} (a cell is a window of one key)."]
 
 
 def test_an_acknowledged_violation_has_its_reason_by_whom_and_when() -> None:

@@ -152,11 +152,13 @@ def verified(report: Report) -> list[str]:
     events, cells = report["coverage"]["events"], report["cells"]
     if not events.get("read"):
         return []
-    settled = f"{number(events.get('settled'))} of {plural(events['read'], 'event')}"
-    checked = f"{number(cells['verified'])} of {plural(cells['seen'] or 0, 'cell')}"
+    settled = f"{number(events.get('settled'))} of {plural(events['read'], 'event is', 'events are')} settled"
+    unowed = events.get("in_no_cell") or 0
+    beside = f", {number(unowed)} {'owes' if unowed == 1 else 'owe'} no result" if unowed else ""
+    checked = f"{number(cells['verified'])} of {plural(cells['seen'] or 0, 'cell is', 'cells are')} verified"
     # A running aggregate has no windows: its cells are events, or keys if its results have no ids.
     cell = "an event or a key" if report["cell_noun"] == "time" else f"a {report['cell_noun']} of one key"
-    return [f"{settled} are settled, and {checked} are verified (a cell is {cell})."]
+    return [f"{settled}{beside}, and {checked} (a cell is {cell})."]
 
 
 def attribution(faults: list[FaultOfReport], name: str, count: int) -> str:
