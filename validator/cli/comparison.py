@@ -20,8 +20,8 @@ from validator.core import fit as core_fit
 from validator.core.fit import FEW, Fit, answered, fit_of
 from validator.core.fit_sample import Expected, FitSample, Named, rank_of
 from validator.model.arrays import ABSENT
+from validator.model.pair_rules import NUMBERS
 from validator.model.wording import plural, plural_of
-from validator.oracles.counted_pairs import NUMBERS
 from validator.oracles.seam import Oracle
 from validator.publish.redaction import HIDDEN
 from validator.publish.times import rfc3339

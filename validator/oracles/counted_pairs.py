@@ -7,47 +7,12 @@ verdicts of a cell are in its first entry.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from validator.model.arrays import Bools, Ints, counts, run_starts
+from validator.model.pair_rules import LEFT, RIGHT, PairRule
 from validator.oracles.ids import Flags, IdCounts, IdVerdicts
-
-if TYPE_CHECKING:
-    from validator.oracles.two_sides import Join
-
-LEFT: Final = 0
-RIGHT: Final = 1
-NUMBERS: Final = {"left": LEFT, "right": RIGHT}
-
-
-@dataclass(frozen=True)
-class PairRule:
-    """Which pairs of a cell's events are in results. ``right``: the right input topic."""
-
-    join: Join
-    right: str
-
-    def number_of(self, topic: str) -> int:
-        """Return the id of events of this topic, and of results."""
-        return RIGHT if topic == self.right else LEFT
-
-    def pairs(self, lefts: Ints, rights: Ints) -> Ints:
-        """Return how many pairs so many events make."""
-        if self.join == "semi":
-            return np.where(rights > 0, lefts, 0)
-        found: Ints = lefts * (np.maximum(rights, 1) if self.join == "left" else rights)
-        return found
-
-    def partners(self, least: int, most: int) -> tuple[int, int]:
-        """Return bounds on how often a used event is in results, by bounds on the used events of the other side.
-        Without any of them, there is no result, or one with the event alone."""
-        return (1, 1) if self.join == "semi" else (max(least, 1), max(most, 1))
-
-    def may_lack(self, side: str) -> bool:
-        """Return whether the number of pairs may be right although the only event of this side is not used."""
-        return self.join == "left" and side == "right"
 
 
 @dataclass(frozen=True)

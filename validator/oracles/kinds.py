@@ -32,8 +32,8 @@ PLANNED: Final = frozenset(
 )
 """Kinds that the contract promises. Those that are not supported are refused by name."""
 
-_WITHOUT_KIND: Final = frozenset({"seam", "kinds", "ids", "alternatives", "guesses", "pairs"})
-"""Modules that define no oracle. They are not imported in the search for kinds, since `ids` and `pairs` load NumPy."""
+_WITHOUT_KIND: Final = frozenset({"seam", "kinds", "ids", "alternatives", "guesses", "pairs", "counted_pairs"})
+"""Modules that define no oracle. They are not imported in the search for kinds, since some of them load NumPy."""
 
 
 @functools.cache

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from validator.model.arrays import Bools, Ints
     from validator.model.conditions import Condition
     from validator.model.id_spaces import IdSpace
-    from validator.oracles.counted_pairs import PairRule
+    from validator.model.pair_rules import PairRule
     from validator.oracles.ids import Flags, IdCounts, IdVerdicts
     from validator.settings.topics import Input, Late, Output
 

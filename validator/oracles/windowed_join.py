@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import PrivateAttr
 
+from validator.model.pair_rules import PairRule
 from validator.oracles.two_sides import ASIDE_OF_PAIRS, Join, TwoSides
 from validator.oracles.windows import CLOSED_RIGHT_IN_ZONE, Windows
 from validator.settings.built import Combination
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from validator.model.arrays import Bools, Ints
     from validator.model.id_spaces import IdSpace
     from validator.model.stated_values import Values
-    from validator.oracles.counted_pairs import PairRule
     from validator.oracles.ids import Flags, IdCounts, IdVerdicts
     from validator.settings.topics import Input
 
@@ -43,8 +43,6 @@ class WindowedJoin(TwoSides, Windows):
     @property
     def pair_rule(self) -> PairRule | None:
         """A result without ids states the number of its pairs."""
-        from validator.oracles.counted_pairs import PairRule
-
         return PairRule(self.join, self.right) if self.reads.states_values else None
 
     def seen_from(self, topic: str | None) -> Self:

@@ -18,8 +18,8 @@ from validator.codecs.plain_fields import one_number
 from validator.model import arrays
 from validator.model.arrays import Bools, Ints, coded, counts, ints, listed, run_starts, totals
 from validator.model.lateness_scope import may_move
+from validator.model.pair_rules import NUMBERS, PairRule
 from validator.model.stated_values import Stated, Values
-from validator.oracles.counted_pairs import NUMBERS, PairRule
 from validator.oracles.ids import Flags, IdCounts, IdVerdicts
 from validator.oracles.seam import Oracle
 from validator.reconcile import beside_ids, splits

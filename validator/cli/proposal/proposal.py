@@ -18,6 +18,7 @@ from validator.model.json_text import wire_prefix
 from validator.model.schemas import NO_SCHEMAS, Schemas
 from validator.model.wording import plural
 from validator.oracles.guesses import copying
+from validator.settings.formats.guesses import are_places
 
 _PROVEN: Final = 0.9
 """Least share of what must be right. The others may be the violations that the sidecar is to find."""
@@ -258,7 +259,7 @@ def _of_patterns(topics: Sequence[Columns]) -> Iterator[str]:
     for one in topics:
         if one.format != one.plain_format:
             yield f"The pattern of {one.topic} is made from sampled lines: a line that does not match is undecodable."
-        if isinstance(one.format, dict) and one.format["kind"] == "raw":
+        if one.format is not None and are_places(one.format):
             yield f"The fields of {one.topic} are places at which all sampled values have a text or a usual number."
 
 

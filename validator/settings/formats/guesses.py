@@ -134,6 +134,11 @@ def _inner(heads: Sequence[bytes], schemas: Schemas) -> Setting:
     return "bytes" if found is None or str(found.setting).find("windowed") >= 0 else found.setting
 
 
+def are_places(setting: Setting) -> bool:
+    """Whether fields are found by their places in a value, which a sample does not prove."""
+    return isinstance(setting, dict) and setting["kind"] == "raw"
+
+
 def _layouts(raws: Sequence[bytes], size: int) -> Iterator[Setting]:
     """The fields of raw bytes: places with text in all values, and numbers of eight bytes that all are usual ones."""
     found: dict[str, Any] = {}
