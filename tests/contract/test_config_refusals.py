@@ -49,9 +49,6 @@ FORMATS = " or ".join((", ".join([*formats.built()][:-1]), [*formats.built()][-1
 KINDS = " or ".join((", ".join([*built()][:-1]), [*built()][-1]))
 
 NOT_BUILT_SENTENCES = {
-    "outputs.0.evidence=digest": (
-        "outputs[0].evidence (from --set outputs.0.evidence): digest is not supported yet; use ids or id or values."
-    ),
     "oracle={kind: rule_match, size: 30s}": (
         f"oracle.kind (from --set oracle): rule_match is not supported yet; use {KINDS}."
     ),
@@ -363,6 +360,27 @@ def test_different_values_of_a_running_aggregate_are_refused() -> None:
     stated = "outputs.0.fields.values={words: $value}"
     (problem,) = problems("oracle.values={words: distinct(word)}", stated, example="kafka-streams-count")
     assert "the number of different values of a running aggregate is not supported yet" in problem
+
+
+def test_sums_over_ids_have_no_tolerance() -> None:
+    stated = "outputs.0.fields.values={clicks: count, ids: {path: ids, tolerance: 1}}"
+    (problem,) = problems("oracle.values={clicks: count, ids: sum_mod64(id)}", stated, example="counts")
+    assert "outputs[0].fields.values.ids.tolerance" in problem
+    assert problem.endswith("a sum modulo 2^64 is exact; leave it out.")
+
+
+@pytest.mark.parametrize("text", ["sum(crc32(id))", "sum_mod64(sha1(id))", "sum_mod64(crc32())", "sum_mod32(id)"])
+def test_an_unknown_sum_over_ids_names_the_known_ones(text: str) -> None:
+    (problem,) = problems(f"oracle.values={{clicks: '{text}'}}", example="counts")
+    assert f"{text!r} is not an aggregate" in problem
+    assert "PATH may be crc32(PATH) or md5(PATH) or xxhash64(PATH)" in problem
+
+
+def test_only_sums_over_ids_look_up_ids_of_events() -> None:
+    (problem,) = problems("inputs.0.fields.id=id", example="counts")
+    assert "evidence values does not use it; leave it out" in problem
+    sums = ["oracle.values={clicks: count, ids: sum_mod64(id)}", "outputs.0.fields.values={clicks: n, ids: s}"]
+    assert loads(EXAMPLES["counts"], "/etc", ["inputs.0.fields.id=id", *sums], {}).oracle.names_events
 
 
 OF_A_JOIN = {

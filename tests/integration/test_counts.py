@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections import Counter
 from decimal import Decimal
 from typing import Any, Final
@@ -13,6 +14,7 @@ from tests.integration.sidecar_fixtures import Pipeline, Run, iso, pipeline, rea
 from tests.tiers import full
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
+from validator.publish import explain
 from validator.stream.sidecar import Sidecar
 
 __all__ = ["pipeline", "spark"]
@@ -203,6 +205,56 @@ def test_different_values_are_counted_in_results_above_a_bound(pipeline: Pipelin
     violations = json.loads((pipeline.state("broken") / "violations.json").read_text())["violations"]
     said = {one["class"]: one["explanation"] for one in violations}
     assert said["wrong_value"].endswith("paid is 1 and should be 2")
+
+
+def test_sums_over_ids_name_the_lost_and_the_repeated_event(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline.create()
+    ids = {seconds: f"order-{seconds * seconds}" for seconds in range(15, 135)}
+
+    def seen(seconds: int) -> str:
+        return json.dumps({"order": ids[seconds], "page": "k0", "timestamp": iso(seconds)})
+
+    def stated(start: int, used: list[int]) -> str:
+        hashes = [zlib.crc32(ids[seconds].encode()) for seconds in used]
+        # As the engine's 64-bit integers, which wrap around.
+        squares = (sum(number * number for number in hashes) + 2**63) % 2**64 - 2**63
+        sums = {"count": len(used), "orders": sum(hashes), "squares": squares}
+        return json.dumps({"page": "k0", "windowStart": iso(start), **sums})
+
+    sums = "orders: sum_mod64(crc32(order)), squares: sum_squares_mod64(crc32(order))"
+    oracle = f"{{kind: tumbling_window, size: 15s, values: {{clicks: count, {sums}}}}}"
+    settings = [
+        "inputs.0.fields={id: order, key: page, event_time: timestamp}",
+        "outputs.0.fields.values={clicks: count, orders: orders, squares: squares}",
+        "late=[]",
+    ]
+    windows = {start: list(range(start, start + SIZE_SECONDS)) for start in range(15, 135, 15)}
+    pipeline.clicks(*map(seen, ids))
+    kept = {start: used for start, used in windows.items() if start not in (30, 45, 60)}
+    pipeline.answers(*(stated(*one) for one in kept.items()))
+    changed = {30: windows[30][2:], 45: [*windows[45], 50], 60: [*windows[60][1:], 66]}
+    pipeline.answers(*(stated(*one) for one in changed.items()))
+    run = validate(pipeline, oracle, "state", *settings)
+    assert (run.status, run.verdicts) == (1, ("fail", "fail", "fail"))
+    assert run.counts("missing", "duplicate", "unknown_id") == {"missing": 2, "duplicate": 1, "unknown_id": 0}
+    assert run.report["results"]["correct"] == len(kept)
+    violations = json.loads((pipeline.state("state") / "violations.json").read_text())["violations"]
+    assert {one["class"]: sorted(one["ids"]) for one in violations} == {
+        "missing": [ids[30], ids[31]],
+        "duplicate": [ids[50]],
+        "wrong_value": sorted([ids[60], ids[66]]),
+    }
+    # The first of the two is the lost one.
+    [wrong] = [one for one in violations if one["class"] == "wrong_value"]
+    assert wrong["ids"] == [ids[60], ids[66]]
+    assert wrong["explanation"].endswith("; one lost and one repeated event explain it")
+    capsys.readouterr()
+    assert explain.run(pipeline.state("state"), ids[30]) == 0
+    said = capsys.readouterr().out
+    assert "read as an input event from" in said
+    assert f"(ids {ids[30]}, {ids[31]})" in said
 
 
 def test_values_beside_ids_must_follow_from_the_ids(pipeline: Pipeline) -> None:

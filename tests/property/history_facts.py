@@ -20,7 +20,6 @@ from tests.property.join_reference import LEFT, RIGHT
 from tests.property.spark_histories import SOURCES, Case, expires
 from validator.codecs.batches import EVENTS, RESULTS
 from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNOWED
-from validator.codecs.one_record import NO_ID
 from validator.model.arrays import Ints, ints
 from validator.oracles.seam import Oracle
 from validator.reconcile.facts import Side, completed
@@ -157,7 +156,7 @@ def _row(case: Case, number: int, step: int, record: Record) -> dict[str, Any]:
     states_values = case.oracle.reads.states_values
     match record:
         case InputEvent() | LateRecord():
-            id_ = NO_ID if states_values else _id(number, record.id)
+            id_ = case.id_of(record) if states_values else _id(number, record.id)
             owes = not isinstance(record, InputEvent) or timing.owes(record)
             row["status"] = DECODED if owes else UNOWED
             name = "id" if isinstance(id_, int) else "text_id"

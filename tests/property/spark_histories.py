@@ -29,6 +29,7 @@ from tests.property.history import (
 )
 from tests.property.reference import Reference
 from tests.property.strategies import EVERYTHING, Allowed, causal_correct_history, compacted, faulty_history
+from validator.codecs.one_record import NO_ID
 from validator.core.suspicion import Suspicion
 from validator.core.totals import CellTotals
 from validator.model.frontier import Clock, RunEnd
@@ -115,6 +116,11 @@ class Case:
         """The fields of an event that results aggregate, or the values that a result states."""
         del record
         return []
+
+    def id_of(self, record: Record) -> int:
+        """The id of an event, if results state values."""
+        del record
+        return NO_ID
 
     def run_end(self, number: int) -> RunEnd:
         """The core's assumption about the end of the run: the last step of a history with `--once` finds the pipeline

@@ -21,7 +21,7 @@ from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
 from validator.model.json_text import Unreadable
-from validator.model.stated_values import Values
+from validator.model.stated_values import MODULAR, Values
 from validator.reconcile.grouping import facts_of_events
 from validator.reconcile.values import PRIMES, Aggregate, Answered, residues, texts_of, wrong_value
 from validator.stream.decode import event_reader, result_reader
@@ -60,9 +60,16 @@ USERS: Final = [
 ]
 
 
-def config(fmt: str = "json", *, counted: bool = False) -> Config:
+IDS: Final = ["0", "-0", "7.0", "7.5", '"12"', '"012"', '"x"', "null", "9223372036854775807", "-9223372036854775808"]
+IDS_BEYOND: Final = ["9223372036854775808", "18446744073709551615", "999999999999999999999999999999", "1" + "0" * 31]
+
+
+def config(fmt: str = "json", *, counted: bool = False, modular: tuple[str, ...] = ()) -> Config:
     more = ", having: count(amount), notes: count(note.text), users: distinct(by)" if counted else ""
     stated = ", having: most, notes: least, users: least" if counted else ""
+    for function in modular:
+        for kind, of in (("plain", "no"), ("crc32", "crc32(by)"), ("xxhash64", "xxhash64(by)")):
+            more, stated = f"{more}, {function}_{kind}: {function}({of})", f"{stated}, {function}_{kind}: least"
     bounds = ["oracle.having={number: {above: 2.5}, most: {at_least: -1.5}}"] if counted else []
     settings = [
         *bounds,
@@ -82,13 +89,17 @@ def records(shape: str, names: tuple[str, ...], chance: random.Random) -> list[b
         note = chance.choice(NOTES) if chance.random() < 0.3 else ',"note":{"text":"so"}'
         if chance.random() < 0.9:
             note += f',"by":{chance.choice(USERS) if chance.random() < 0.2 else chance.randrange(9)}'
+        if chance.random() < 0.9:
+            # An integer of more than 64 bits leaves its whole batch to the rule.
+            odd_id = chance.choice(IDS_BEYOND if chance.random() < 0.05 else IDS)
+            note += f',"no":{odd_id if chance.random() < 0.2 else chance.randrange(2**40)}'
         found.append((shape % {**usual, **odd, "other": other, "note": note}).encode("utf-8", "surrogatepass"))
     return found
 
 
 @pytest.mark.parametrize("at_once", [RECORDS, 7])
 def test_arrow_decodes_what_the_rule_decodes(at_once: int) -> None:
-    chance, settings, seen = random.Random(at_once), config(counted=True), Counter[str]()
+    chance, settings, seen = random.Random(at_once), config(counted=True, modular=MODULAR), Counter[str]()
     event = '{"page":"p","timestamp":"2026-01-01T00:00:00Z","amount":%(a)s,"nested":{"amount":%(b)s}%(other)s%(note)s}'
     result = '{"page":"p","windowStart":"2026-01-01T00:00:00Z","count":3,"total":%(a)s,"most":%(b)s,"least":1%(other)s}'
     readers: list[tuple[str, Any]] = [

@@ -10,7 +10,7 @@ import random
 import re
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,12 @@ from pyspark.sql import functions as F
 from tests.property.test_spark_core import spark
 from validator.codecs.batches import EventBatches
 from validator.codecs.columns import DECODED
+from validator.codecs.digests import hashes_of, of_integer, signed
 from validator.codecs.fingerprints import hash_a, hash_b, text_numbers
 from validator.codecs.plain_events import RECORD_SCHEMA
 from validator.config.load import loads
 from validator.config.model import Config, Limits
+from validator.model.stated_values import Digest, Hash
 from validator.reconcile.grouping import facts_of_events
 from validator.stream.decode import event_reader
 
@@ -281,9 +283,25 @@ def test_hashes_are_those_of_spark(spark: SparkSession) -> None:
     hashed = spark.createDataFrame([(text,) for text in texts], "t string")
     numbers_of_texts = [row[0] for row in hashed.select(F.xxhash64(F.lit("streamproof"), "t")).collect()]
     assert text_numbers(pa.array(texts)).tolist() == numbers_of_texts
+    of_kinds = {
+        "crc32": F.crc32("t"),
+        "md5": F.conv(F.substring(F.md5("t"), 1, 16), 16, 10),
+        "xxhash64": F.xxhash64("t"),
+    }
+    for kind, column in of_kinds.items():
+        found = [signed(int(row[0])) for row in hashed.select(column).collect()]
+        assert hashes_of(pa.array(texts), cast("Hash", kind)).tolist() == found
     chance = np.random.default_rng(3)
     numbers = np.concatenate([chance.integers(-(2**63), 2**63 - 1, 500), [0, 1, -1, 2**63 - 1, -(2**63)]])
     frame = spark.createDataFrame([(int(number),) for number in numbers], "n bigint")
+    # These are the statements of docs/evidence.md: exact, so that nothing wraps.
+    [sums] = frame.selectExpr(
+        "sum(CAST(n AS DECIMAL(20)))", "sum(pmod(CAST(n AS DECIMAL(20)) * n, 18446744073709551616))"
+    ).collect()
+    of_each = (
+        [of_integer(int(number), Digest(is_squared=is_squared)) for number in numbers] for is_squared in (False, True)
+    )
+    assert [signed(int(total)) for total in sums] == [signed(sum(each)) for each in of_each]
     spark.conf.set("spark.sql.ansi.enabled", "false")  # the product wraps
     rows = frame.select("n", F.xxhash64("n").alias("a"), (F.col("n") * F.col("n")).alias("b")).collect()
     spark.conf.unset("spark.sql.ansi.enabled")

@@ -30,7 +30,7 @@ from tests.property.sliding import sliding_case
 from tests.property.spark_agreement import Tally, closing_differences, compare, unpersisted
 from tests.property.spark_core import Judged, Row
 from tests.property.spark_histories import Case, Opinion, all_opinions
-from tests.property.valued import SUMS, WITHOUT_COUNT, valued_case, valued_session_case
+from tests.property.valued import OF_IDS, SUMS, WITHOUT_COUNT, valued_case, valued_session_case
 from tests.property.zoned import zoned_case
 from tests.tiers import full
 from tests.worlds import IS_STANDING, scaled, seeds
@@ -64,13 +64,14 @@ TWINS: Final[dict[str, Twin]] = {
     "values-of-keys-sums": partial(keyed_values_case, aggregates=SUMS),
     "values-of-keys-uncounted": partial(keyed_values_case, aggregates=WITHOUT_COUNT),
     "values-sessions": valued_session_case,
+    "values-of-ids": partial(valued_case, aggregates=OF_IDS),
     "values-sums": partial(valued_case, aggregates=SUMS),
     "values-uncounted": partial(valued_case, aggregates=WITHOUT_COUNT),
     "tumbling_window-idle": idle_case,
     "tumbling_window-zoned": zoned_case,
 }
 COMBINED: Final = (
-    *("counts", "counts-cumulative", "counts-sessions", "values-sums", "values-uncounted"),
+    *("counts", "counts-cumulative", "counts-sessions", "values-of-ids", "values-sums", "values-uncounted"),
     *("values-of-keys-sums", "values-of-keys-uncounted"),
 )
 """Twins of which the first tier has each part."""

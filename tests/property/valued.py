@@ -22,6 +22,7 @@ from tests.property.history import Cell, History, InputEvent, LateRecord, Record
 from tests.property.sessions import CountingReferee, counted_session_history
 from tests.property.spark_histories import Case, Referee
 from tests.property.strategies import EVERYTHING, Allowed
+from validator.codecs.one_record import NO_ID
 from validator.oracles.seam import Oracle, Reads
 from validator.oracles.session_window import SessionWindow
 from validator.oracles.tumbling_window import TumblingWindow
@@ -40,6 +41,7 @@ ALL: Final = {
 }
 WINDOWED: Final = ALL | {"kinds": "distinct(amount)"}
 SUMS: Final = {"number": "count", "total": "sum(amount)"}
+OF_IDS: Final = {"number": "count", "ids": "sum_mod64(amount)", "squares": "sum_squares_mod64(amount)"}
 WITHOUT_COUNT: Final = {"total": "sum(amount)", "least": "min(amount)"}
 EXACT: Final = Context(prec=200)
 CHOICES_MOST: Final = 10
@@ -59,8 +61,20 @@ def amount_of(id_: str) -> Amount:
     return Decimal(rng.randrange(-3, 12)) if kind < 6 else Decimal(rng.randrange(0, 1000)).scaleb(-2)
 
 
+def number_of(id_: str) -> Amount:
+    """The integer that the event with this id has instead, at times none: sums are modulo 2^64."""
+    rng = Random(id_)
+    return None if rng.random() < 0.05 else Decimal(rng.randrange(-(2**63), 2**63) >> rng.choice((0, 0, 40)))
+
+
+def _signed(number: int) -> Decimal:
+    return Decimal((number + 2**63) % 2**64 - 2**63)
+
+
 def fields_of(amount: Amount, aggregates: Mapping[str, str]) -> tuple[Amount, ...]:
     """An event's fields: its amount, 1 if results count the amounts, and its hash if they count different ones."""
+    if "squares" in aggregates:
+        return amount, None if amount is None else _signed(int(amount) ** 2)
     found: list[Amount] = [amount]
     if "having" in aggregates:
         found.append(None if amount is None else Decimal(1))
@@ -76,6 +90,9 @@ def stated_by(amounts: list[Amount], aggregates: Mapping[str, str]) -> list[Amou
     if numbers:
         total = sum(numbers)
         of = {"sum": total, "min": min(numbers), "max": max(numbers), "avg": total / len(numbers)}
+        # Any number with the same remainder will do.
+        squares = sum(number * number for number in numbers) % 2**64
+        of |= {"sum_mod64": total, "sum_squares_mod64": squares - 2**64 * (len(numbers) % 2)}
         found |= {name: _rounded(number) for name, number in of.items()}
     return [found.get(text.partition("(")[0]) for text in aggregates.values() if text != "count"]
 
@@ -104,7 +121,7 @@ class ValuedCase(Case):
         found: Oracle = TumblingWindow.of(timing.window_us, timing.window_offset_us)
         if self.of_sessions:
             found = SessionWindow.of(timing.window_us)
-        reads = Reads(states_values=True, adds_up=self.of_sessions)
+        reads = Reads(states_values=True, adds_up=self.of_sessions, has_ids="squares" in dict(self.aggregates))
         return found.model_copy(update={"values": dict(self.aggregates)}).reading(reads)
 
     @property
@@ -123,6 +140,11 @@ class ValuedCase(Case):
         stated = self.oracle.stated
         width = len(stated.stated) if role_of(record) == "output" else len(stated.paths)
         return list(dict(self.values).get(place, (None,) * width))
+
+    def id_of(self, record: Record) -> int:
+        """The integer of the event, if results state sums of these."""
+        number = self.values_of(record)[0] if "squares" in dict(self.aggregates) else None
+        return NO_ID if number is None else int(number)
 
 
 class ValuedReferee(Referee):
@@ -189,6 +211,14 @@ class ValuedReferee(Referee):
         if function == "count":
             counts = [len(some) - len(aside) for some in numbers]
             return bool(given) and min(counts) <= sum(given) <= max(counts)
+        if function in ("sum_mod64", "sum_squares_mod64"):
+            power = 1 if function == "sum_mod64" else 2
+            owed = [number**power for number in numbers[0]]
+            less = [Fraction(number) ** power for number in aside if number is not None]
+            # SEMANTICS 2.34: whatever was dropped may make any value right.
+            return len(used) > 1 or (
+                len(owed) <= len(less) if not given else (sum(given) - sum(owed) + sum(less)) % 2**64 == 0
+            )
         if function == "distinct":
             most, least = (
                 max(len(set(some)) for some in numbers),
@@ -280,12 +310,13 @@ def valued(named: Case, anonymous: Case, aggregates: Mapping[str, str]) -> Value
     """The case of a history, with the amounts of the ids that its records have in the ``named`` one."""
     rng = Random(named.seed)
     values: list[tuple[Place, tuple[Amount, ...]]] = []
+    value_of = number_of if "squares" in aggregates else amount_of
     for record in (record for step in named.history.steps for record in step.records):
         place = (record.topic, record.partition, record.offset)
         if isinstance(record, InputEvent | LateRecord):
-            values.append((place, fields_of(amount_of(record.id), aggregates)))
+            values.append((place, fields_of(value_of(record.id), aggregates)))
         elif isinstance(record, ResultRecord):
-            stated = stated_by([amount_of(id_) for id_ in record.ids], aggregates)
+            stated = stated_by([value_of(id_) for id_ in record.ids], aggregates)
             if not named.causal and rng.random() < 0.1:
                 at = rng.randrange(len(stated))
                 by = Decimal(rng.choice((1, -1, 1000))).scaleb(-rng.randrange(3))

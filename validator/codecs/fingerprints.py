@@ -19,7 +19,7 @@ _P2: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 _P3: Final = np.uint64(0x165667B19E3779F9)
 _P4: Final = np.uint64(0x85EBCA77C2B2AE63)
 _P5: Final = np.uint64(0x27D4EB2F165667C5)
-_SEED: Final = 42
+SPARK_SEED: Final = 42
 """The seed that Spark uses."""
 _STRIPE: Final = 32
 _64_BITS: Final = 2**64
@@ -33,7 +33,7 @@ def hash_a(integers: Ints) -> Ints:
     with np.errstate(over="ignore"):
         value = integers.view(np.uint64) * _P2
         value = _rotated(value, 31) * _P1
-        value ^= np.uint64(_SEED) + _P5 + np.uint64(8)
+        value ^= np.uint64(SPARK_SEED) + _P5 + np.uint64(8)
         value = _rotated(value, 27) * _P1 + _P4
         return _mixed(value).view(np.int64)
 
@@ -140,6 +140,6 @@ def _rotated(values: _Words, bits: int) -> _Words:
 
 
 _TEXT_SEED: Final = int(
-    xxh64(np.frombuffer(_TEXT_SALT, np.uint8), np.array([0, len(_TEXT_SALT)], dtype=np.int64), _SEED)[0]
+    xxh64(np.frombuffer(_TEXT_SALT, np.uint8), np.array([0, len(_TEXT_SALT)], dtype=np.int64), SPARK_SEED)[0]
 )
 """Seed for texts. Spark hashes one column after another: the hash of the first is the seed of the second."""

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from validator.codecs.time_patterns import instant_of_pattern
@@ -34,7 +35,7 @@ from validator.model.field_values import TypedTime, Windowed
 from validator.model.json_text import LONGEST_NUMBER, Json, Number, Repeating, is_zero, parsed, plain_number
 from validator.model.json_text import Unreadable as _Refused
 from validator.model.schemas import NO_SCHEMAS, Schemas
-from validator.model.stated_values import NO_VALUES, Bound, Values
+from validator.model.stated_values import NO_VALUES, Bound, Digest, Values
 from validator.settings.time_patterns import TimePattern
 
 if TYPE_CHECKING:
@@ -562,6 +563,7 @@ class RecordDecoder:
         self._is_output = hasattr(at, "window_start")
         self.present = frozenset() if self._is_output else values.present
         self.hashed = frozenset() if self._is_output else values.hashed
+        self.digests = {} if self._is_output else dict(values.digests)
         """As in `Values`, like ``present``."""
         self._rounding: Rounding = "down" if self._is_output else rounding
         self._time: _Field | None = None
@@ -862,6 +864,8 @@ class RecordDecoder:
 
     def _kind(self, i: int) -> Callable[[_Field, Record, Json], Decimal | None]:
         """Return how a field that results aggregate is read."""
+        if i in self.digests:
+            return partial(_modular, self.digests[i])
         return _presence if i in self.present else _hash if i in self.hashed else _addend
 
     def _decided(
@@ -1004,6 +1008,23 @@ def _hash(at: _Field, record: Record, root: Json) -> Decimal | None:
     from validator.codecs.fingerprints import number_of_text
 
     return Decimal(number_of_text(text))
+
+
+def _modular(digest: Digest, at: _Field, record: Record, root: Json) -> Decimal | None:
+    """Return what a field of an event adds to a sum modulo 2^64; None if it is absent or null. Raises `_Refused`."""
+    # Most decoders do not need the array libraries.
+    from validator.codecs.digests import of_integer, of_text
+
+    try:
+        value = at.of(record, root)
+    except _Missing:
+        return None
+    if digest.hash is not None:
+        return Decimal(of_text(_scalar(value), digest))
+    number = amount(value)
+    if number != int(number):
+        raise _Refused("is not an integer")
+    return Decimal(of_integer(int(number), digest))
 
 
 def _stated(at: _Field, record: Record, root: Json) -> Decimal | None:

@@ -36,6 +36,7 @@ from validator.codecs.plain_fields import (
     identities,
     instants,
     keys,
+    modular_at,
     presence_of,
     read,
 )
@@ -45,6 +46,7 @@ from validator.model.conditions import Condition
 from validator.model.envelopes import Envelope, Image
 from validator.model.id_spaces import IdSpace
 from validator.model.json_text import JsonReader
+from validator.model.stated_values import Digest
 from validator.settings.time_patterns import TimePattern
 
 RECORD_SCHEMA: Final = pa.schema(
@@ -62,8 +64,8 @@ class PlainEvents:
     ``value_bytes``: the largest sizes of a key, an id and a value. ``condition``: it must hold for an event that
     contributes; ``where`` has the places of its comparisons. ``missing_key``: the setting of the input. The rule
     decodes events without a key. ``readers``: as in `read`. ``addends``: the fields that results aggregate;
-    ``present``: the indexes of those that are only counted, ``hashed``: those of which only different values count.
-    ``envelope``: of changes, without addends; ``operations``:
+    ``present``: the indexes of those that are only counted, ``hashed``: those of which only different values count;
+    ``digests``: those whose sums count modulo 2^64. ``envelope``: of changes, without addends; ``operations``:
     the texts of those that are events.
     """
 
@@ -86,6 +88,7 @@ class PlainEvents:
     addends: tuple[Path, ...] = ()
     present: frozenset[int] = frozenset()
     hashed: frozenset[int] = frozenset()
+    digests: tuple[tuple[int, Digest], ...] = ()
     envelope: Envelope | None = None
     operations: tuple[str, ...] = ()
 
@@ -96,8 +99,9 @@ class PlainEvents:
         any_scalars = self._tested.beside(places) if self._tested else []
         places += any_scalars
         if self.envelope is None:
-            numbers = [place for i, place in enumerate(self.addends) if i not in self.present | self.hashed]
-            places += [self.addends[i] for i in sorted(self.hashed)]
+            texts = self.hashed | {i for i, digest in self.digests if digest.hash is not None}
+            numbers = [place for i, place in enumerate(self.addends) if i not in self.present | texts]
+            places += [self.addends[i] for i in sorted(texts)]
             counted = [self.addends[i] for i in self.present]
             found = read(batch, places, (), self.value_bytes, any_scalars, self.readers, numbers, counted)
             parts = [self._events(part) for part in found]
@@ -123,9 +127,11 @@ class PlainEvents:
         if self._tested is not None:
             owed, others = self._tested.decided(part)
             known = known & (owed | others)
-        addends = []
+        addends, digests = [], dict(self.digests)
         for i, place in enumerate(self.addends):
-            if i in self.hashed:
+            if i in digests:
+                column, is_certain = modular_at(part, place, digests[i])
+            elif i in self.hashed:
                 column, is_certain = hashes_at(part, place)
             elif i in self.present:
                 column, is_certain = presence_of(part, place)

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from validator.codecs.digests import hashes_of, powers
 from validator.codecs.fingerprints import Ints, text_numbers
 from validator.codecs.one_record import (
     DIGITS_AFTER,
@@ -36,6 +37,7 @@ from validator.codecs.times import FARTHEST_US, MICROSECONDS, NO_TIMESTAMP_US, R
 from validator.model.arrays import texts_of
 from validator.model.id_spaces import IdSpace
 from validator.model.json_text import JsonReader
+from validator.model.stated_values import Digest
 from validator.settings.time_patterns import TimePattern
 
 if TYPE_CHECKING:
@@ -518,6 +520,25 @@ def hashes_at(of: Read, place: Path) -> tuple[pa.Array, Bools]:
     if not len(found.texts):
         return pa.nulls(len(found.codes), AMOUNT), np.zeros(len(found.codes), dtype=np.bool_)
     return pa.array(text_numbers(found.texts)[found.codes], mask=~found.known).cast(AMOUNT), found.known
+
+
+def modular_at(of: Read, place: Path, digest: Digest) -> tuple[pa.Array, Bools]:
+    """Return what the fields at a place add to a sum modulo 2^64 (`AMOUNT`), and which of them are certain."""
+    if digest.hash is None:
+        amounts, known = amounts_at(of, place, absent=True)
+        try:
+            column = amounts.cast(pa.int64())
+        except pa.ArrowInvalid:
+            # The rule decides what is not an integer, and what one of more than 64 bits is.
+            return pa.nulls(len(amounts), AMOUNT), np.zeros(len(amounts), dtype=np.bool_)
+        found, valid = numbers(column)
+    else:
+        texts = keys([of.at(place)], 2**31, "undecodable")
+        if not len(texts.texts):
+            return pa.nulls(len(texts.codes), AMOUNT), np.zeros(len(texts.codes), dtype=np.bool_)
+        found, valid = hashes_of(texts.texts, digest.hash)[texts.codes], texts.known
+        known = valid
+    return pa.array(powers(found, digest), mask=~valid).cast(AMOUNT), known
 
 
 def _comparable(column: pa.Array) -> pa.Array:

@@ -8,20 +8,49 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from typing import Final, Literal, cast
+from typing import Final, Literal, NamedTuple, Self, cast
 
-Function = Literal["sum", "min", "max", "avg", "count", "distinct"]
+Function = Literal["sum", "min", "max", "avg", "count", "distinct", "sum_mod64", "sum_squares_mod64"]
 FUNCTIONS: Final[tuple[Function, ...]] = ("sum", "min", "max", "avg")
 """The aggregates of a field that is a number."""
-OF_FIELDS: Final[tuple[Function, ...]] = ("count", "distinct", *FUNCTIONS)
+MODULAR: Final[tuple[Function, ...]] = ("sum_mod64", "sum_squares_mod64")
+"""The aggregates modulo 2^64 of a field that is an integer, or of a hash of a field. From those of ids, ids follow."""
+OF_FIELDS: Final[tuple[Function, ...]] = ("count", "distinct", *FUNCTIONS, *MODULAR)
 """The aggregates of a field of the events. `count` is the number of events in which it is not null, `distinct` that of
 its different values."""
 ADDED: Final[frozenset[Function]] = frozenset({"sum", "count"})
 """The aggregates that add up over events and results."""
 RISING: Final[frozenset[Function]] = frozenset({"count", "distinct", "max"})
 """The aggregates that no further event lowers."""
-OF_FIELD: Final = re.compile(r"(\w+)\(\s*([^()\s]+)\s*\)")
-"""An aggregate of a field: its function, and the path of the field."""
+Hash = Literal["crc32", "md5", "xxhash64"]
+HASHES: Final[tuple[Hash, ...]] = ("crc32", "md5", "xxhash64")
+"""The hashes of a field's text: its CRC-32, the first eight bytes of its MD5 (the highest one first), Spark's
+`xxhash64`."""
+_OF_FIELD: Final = re.compile(rf"(\w+)\(\s*(?:({'|'.join(HASHES)})\(\s*([^()\s]+)\s*\)|([^()\s]+))\s*\)")
+
+
+class OfField(NamedTuple):
+    """An aggregate of a field, or of a hash of it."""
+
+    function: Function
+    hash: Hash | None
+    path: str
+
+    @classmethod
+    def of(cls, text: str) -> Self | None:
+        """Return the aggregate that a text of `oracle.values` names; None if it names none."""
+        parts = _OF_FIELD.fullmatch(text)
+        if parts is None or parts[1] not in (MODULAR if parts[2] else OF_FIELDS):
+            return None
+        return cls(cast("Function", parts[1]), cast("Hash | None", parts[2]), parts[3] or parts[4])
+
+
+class Digest(NamedTuple):
+    """How a field becomes the number of which results state the sum modulo 2^64: its hash, if it has one, perhaps
+    squared."""
+
+    hash: Hash | None = None
+    is_squared: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,7 +100,8 @@ class Values:
     ``count_name``: name of the number of events; None if results do not state it. ``stated``: the other values.
     ``paths``: the fields of the events that these depend on. ``present``: the indexes of those that are only counted:
     such a field is 1 where it is not null. ``hashed``: those of which only the number of different values counts: such
-    a field is the 64-bit hash of its text. ``bounds``: the bounds that values with these names reach in every result.
+    a field is the 64-bit hash of its text. ``digests``: the indexes of those whose sums count modulo 2^64, and how.
+    ``bounds``: the bounds that values with these names reach in every result.
     """
 
     count_name: str | None = None
@@ -79,26 +109,39 @@ class Values:
     paths: tuple[str, ...] = ()
     present: frozenset[int] = frozenset()
     hashed: frozenset[int] = frozenset()
+    digests: tuple[tuple[int, Digest], ...] = ()
     bounds: tuple[tuple[str, Bound], ...] = ()
 
     @classmethod
     def of(cls, aggregates: Mapping[str, str], bounds: Mapping[str, Bound] = {}) -> Values:
         """Return what results state, by the names and texts of `oracle.values`, and the bounds of `oracle.having`."""
-        parts = {name: OF_FIELD.fullmatch(text) for name, text in aggregates.items()}
-        found = {name: (cast("Function", part[1]), part[2]) for name, part in parts.items() if part is not None}
-        read_as = {function: function if function in ("count", "distinct") else "number" for function in OF_FIELDS}
-        fields = list(dict.fromkeys((path, read_as[function]) for function, path in found.values()))
+        found = {name: one for name, text in aggregates.items() if (one := OfField.of(text)) is not None}
+        of_fields = {name: (one.path, _read_as(one)) for name, one in found.items()}
+        fields = list(dict.fromkeys(of_fields.values()))
         return cls(
-            next((name for name, part in parts.items() if part is None), None),
-            tuple(
-                Stated(name, function, fields.index((path, read_as[function])))
-                for name, (function, path) in found.items()
-            ),
+            next((name for name in aggregates if name not in found), None),
+            tuple(Stated(name, one.function, fields.index(of_fields[name])) for name, one in found.items()),
             tuple(path for path, _ in fields),
             present=frozenset(i for i, (_, kind) in enumerate(fields) if kind == "count"),
             hashed=frozenset(i for i, (_, kind) in enumerate(fields) if kind == "distinct"),
+            digests=tuple((i, kind) for i, (_, kind) in enumerate(fields) if isinstance(kind, Digest)),
             bounds=tuple(bounds.items()),
         )
+
+    @property
+    def sums_of_ids(self) -> tuple[int, int | None] | None:
+        """The indexes in `stated` of a sum modulo 2^64, and of the sum of squares of the same field, if there is one.
+        None if results state no such sum, or not the number of their events."""
+        read_as = dict(self.digests)
+        found = {
+            (one.function, self.paths[one.place], read_as[one.place].hash): i
+            for i, one in enumerate(self.stated)
+            if one.function in MODULAR
+        }
+        for (function, path, kind), i in found.items():
+            if function == "sum_mod64" and self.count_name is not None:
+                return i, found.get(("sum_squares_mod64", path, kind))
+        return None
 
     def bound_of(self, name: str) -> Bound | None:
         """Return the bound on a value."""
@@ -128,6 +171,12 @@ class Values:
     def add_up(self) -> bool:
         """Whether sums show that a cell is right: its results state the number of events, and else only sums."""
         return self.count_name is not None and all(one.function in ADDED for one in self.stated)
+
+
+def _read_as(one: OfField) -> Literal["count", "distinct", "number"] | Digest:
+    if one.function in MODULAR:
+        return Digest(one.hash, is_squared=one.function == "sum_squares_mod64")
+    return one.function if one.function == "count" or one.function == "distinct" else "number"
 
 
 NO_VALUES: Final = Values()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr
 
-from validator.model.stated_values import RISING, Values
+from validator.model.stated_values import MODULAR, RISING, Values
 from validator.settings.aggregates import Aggregate, LowerBound
 from validator.settings.built import (
     CUMULATIVE,
@@ -64,7 +64,8 @@ class Reads(NamedTuple):
     (emission `cumulative`). ``several_outputs``: results are in several topics. ``states_values``: results state
     aggregates of their events, and not which they are (evidence `values`). ``adds_up``: the results of a cell add up
     (emission `incremental`). ``tolerances``: the tolerance of each stated value, the largest of all outputs.
-    ``explodes``: an event counts for each of its words. ``id_fields``: number of fields of an id.
+    ``explodes``: an event counts for each of its words. ``id_fields``: number of fields of an id. ``has_ids``: every
+    event of an input has an id.
     """
 
     joined_keys: bool = False
@@ -75,6 +76,7 @@ class Reads(NamedTuple):
     tolerances: tuple[tuple[str, Decimal], ...] = ()
     explodes: bool = False
     id_fields: int = 1
+    has_ids: bool = False
 
     @classmethod
     def of_topics(cls, inputs: Sequence[Input], outputs: Sequence[Output]) -> Self:
@@ -94,6 +96,7 @@ class Reads(NamedTuple):
             tolerances=tuple(tolerances.items()),
             explodes=any(one.explode is not None for one in inputs),
             id_fields=max(1, len(inputs[0].fields.id or ())),
+            has_ids=all(one.fields.id is not None for one in inputs),
         )
 
 
@@ -263,6 +266,11 @@ class Oracle(Frozen):
         return bool(self.values) and not self.reads.states_values
 
     @property
+    def names_events(self) -> bool:
+        """Whether fact rows have the ids of events: results name them, or state sums from which ids follow."""
+        return not self.reads.states_values or (self.reads.has_ids and self.stated.sums_of_ids is not None)
+
+    @property
     def value_class(self) -> Literal["wrong_value", "inconsistent"] | None:
         """The class of a result that states a wrong value; None if none can be wrong."""
         # SEMANTICS 2.15: with ids, a value is judged by the events of its own result.
@@ -406,7 +414,9 @@ class Oracle(Frozen):
             raise broken_rule_at("oracle.values", "evidence values needs it", fix)
         self._check_names(declared)
         for place, entry in entries:
-            if entry.fields.id is not None:
+            # SEMANTICS 2.34: with sums over ids, the ids of the events are looked up.
+            is_looked_up = self.has_windows and self.stated.sums_of_ids is not None and place.startswith("inputs")
+            if entry.fields.id is not None and not is_looked_up:
                 raise broken_rule_at(f"{place}.fields.id", "evidence values does not use it", "leave it out")
         for place, entry in events:
             if entry.duplicates == "collapse":
@@ -448,6 +458,10 @@ class Oracle(Frozen):
                 fix = f"name exactly {', '.join(sorted(self.values))}, as oracle.values does"
                 said = f"it names {', '.join(sorted(names))}" if names else "it is missing"
                 raise broken_rule_at(f"outputs[{i}].fields.values", said, fix)
+            exact = [one.name for one in self.stated.stated if one.function in MODULAR and names[one.name].tolerance]
+            for name in exact:
+                place = f"outputs[{i}].fields.values.{name}.tolerance"
+                raise broken_rule_at(place, "a sum modulo 2^64 is exact", "leave it out")
 
     def check_bounds(self, declared: Declared) -> None:
         """Raise PydanticCustomError for bounds that this oracle cannot judge, or that further events may undo."""

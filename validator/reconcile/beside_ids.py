@@ -19,7 +19,7 @@ from validator.codecs.plain_fields import bools, one_number
 from validator.codecs.plain_json import AMOUNT
 from validator.model import arrays
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, listed, one_array
-from validator.model.stated_values import Values
+from validator.model.stated_values import MODULAR, Function, Values
 from validator.reconcile.values import Aggregate, Answered, wrong_value
 
 _AGGREGATES: Final = {"count": "count", "distinct": "count_distinct", "sum": "sum", "min": "min", "max": "max"}
@@ -79,7 +79,9 @@ def wrong_results(
         found = owed[value.place]
         suspects = judged
         if value.function != "avg":
-            suspects = judged & ~bools(pc.fill_null(pc.equal(stated[i], found[value.function]), fill_value=False))
+            suspects = judged & ~bools(
+                pc.fill_null(pc.equal(stated[i], found[_column_of(value.function)]), fill_value=False)
+            )
         for one in np.flatnonzero(suspects).tolist():
             many, kinds, total, least, most = (found[name][one].as_py() for name in _AGGREGATES)
             # As many hashes as there are different values.
@@ -92,6 +94,10 @@ def wrong_results(
     wrong[list(clauses)] = True
     first = {int(named.cell[one]): "; ".join(clauses[one]) for one in sorted(clauses, reverse=True)}
     return wrong, first
+
+
+def _column_of(function: Function) -> str:
+    return "sum" if function in MODULAR else function
 
 
 def _same_in_all(texts: pa.Array, places: Ints, group: Ints, at: Ints) -> Bools:

@@ -28,6 +28,7 @@ from validator.reconcile.facts import Side
 from validator.reconcile.joined_values import OfPairs
 from validator.reconcile.judge import Rules, contradicts_its_end
 from validator.reconcile.lateness import Reaches
+from validator.reconcile.named_by_sums import NAMED_MOST, IdsOfCell, Surplus
 from validator.reconcile.unknown_ids import Unknown
 from validator.reconcile.values import Aggregate, Answered, wrong_cells
 
@@ -168,7 +169,8 @@ def compare(
         flags = replace(flags, repeated=repeated)
     flags = replace(flags, apart=apart)
     ids = rules.oracle.classes(id_counts, flags, texts, collapse=rules.collapse, drops_late=rules.drops_late)
-    is_known = _known(ids, texts, known)
+    # Without ids in results, all events of a cell have the same stand-in for an id.
+    is_known = np.zeros(len(ids.foreign), dtype=np.bool_) if states_values else _known(ids, texts, known)
     sums = {name: totals(ids.cell, getattr(ids, name), size) for name in _SUMMED}
     for name, set_aside in (("late", id_counts.late), ("rejected", id_counts.rejected)):
         # SEMANTICS 4.23: a late or rejected record matches if its cell has an event with its id, owed or not.
@@ -215,7 +217,7 @@ def compare(
             pa.array([texts[code] for code in ids.id[textual].tolist()], pa.string()),
         ),
         evidence=(
-            {(int(rows[cell]), "wrong_value"): (clause,) for cell, clause in wrong.items()}
+            _named_by_sums(gathered, items, sums, wrong, rules, rows)
             if states_values
             else _evidence(ids, is_known, rows, texts)
             | {(int(rows[cell]), "wrong_value"): (clause,) for cell, clause in beside.items()}
@@ -234,6 +236,7 @@ def compare(
     )
 
 
+_EXCUSES: Final = ("dropped_late", "unconsumed", "unprovable", "doubtful", "elsewhere")
 _SUMMED: Final = (
     *("expected", "processed", "late", "rejected", "duplicate", "outstanding"),
     *("dropped_late", "unconsumed", "unconsumed_on_time", "unprovable", "doubtful", "elsewhere"),
@@ -449,6 +452,17 @@ class _Known:
         assert source is not None, "entries without ids have it"
         texts = (self.stored[source[i]][place] for i in self.entries(cell, _OUTPUT))
         return [None if text is None else Decimal(text) for text in texts]
+
+    def surplus(self, cell: int, i: int, values: Values) -> tuple[int, int] | None:
+        """Return the sum of integers over the events of a cell, and what the value at an index of `Values.stated` and
+        the late and rejected records have above it. None if that is not known."""
+        place = values.stated[i].place
+        events, aside = self.aggregates(self.entries(cell, _INPUT), place), self.aside(cell, place)
+        given = [number or Decimal(0) for number in (*(one.sum for one in aside), *self.stated(cell, i))]
+        if any(one.numbers < one.events for one in (*events, *aside)) or any(number % 1 for number in given):
+            return None
+        total = sum(int(one.sum or 0) for one in events)
+        return total, sum(map(int, given)) - total
 
     def least(self, cell: int, value: Stated, sure: Bools) -> Fraction | None:
         """Return a number that a value surely reaches if the engine has used the ``sure`` events; None if it may be
@@ -983,3 +997,68 @@ def _evidence(
             )
             found[int(rows[cell[start]]), name] = shown
     return found
+
+
+def _named_by_sums(
+    gathered: Sequence[tuple[pa.Table, Ints]],
+    items: _Items,
+    sums: Mapping[str, Ints],
+    wrong: Mapping[int, str],
+    rules: Rules,
+    rows: Ints,
+) -> dict[tuple[int, str], tuple[str, ...]]:
+    """Return what is shown of violations without ids: a clause for each wrong value, and the ids of events that explain
+    sums modulo 2^64, for the first `EVIDENCE_KEPT` cells. ``items``: sorted."""
+    found: dict[tuple[int, str], tuple[str, ...]] = {
+        (int(rows[cell]), "wrong_value"): (clause,) for cell, clause in wrong.items()
+    }
+    values = rules.oracle.stated
+    if values.sums_of_ids is None or not rules.oracle.names_events:
+        return found
+    more = sums["duplicate"] + sums["foreign"] - sums["outstanding"]
+    # SEMANTICS 2.34: which events have an excuse is not known.
+    excused = sum((sums[name] for name in _EXCUSES), np.zeros_like(more))
+    are_wrong = np.zeros(len(rows), dtype=np.bool_)
+    are_wrong[list(wrong)] = True
+    chosen = np.flatnonzero(np.where(more == 0, are_wrong, (np.abs(more) <= NAMED_MOST) & (excused == 0)))
+    chosen = chosen[:EVIDENCE_KEPT]
+    if not len(chosen):
+        return found
+    known = _Known.of(gathered, items, values, len(rows))
+    of_sum, of_squares = values.sums_of_ids
+    kind = dict(values.digests)[values.stated[of_sum].place].hash
+    for cell, (integers, texts) in zip(chosen.tolist(), _ids_of_events(gathered, chosen), strict=True):
+        ids = IdsOfCell.of(integers, texts, kind)
+        sums_of_ids = known.surplus(cell, of_sum, values)
+        squares = None if of_squares is None else known.surplus(cell, of_squares, values)
+        if ids is None or sums_of_ids is None or not ids.fit(sums_of_ids[0]):
+            continue
+        names = ids.explaining(Surplus(int(more[cell]), sums_of_ids[1], None if squares is None else squares[1]))
+        if names and more[cell] == 0:
+            clause = f"{wrong[cell]}; one lost and one repeated event explain it"
+            found[int(rows[cell]), "wrong_value"] = (clause, *names)
+        elif names:
+            name = "missing" if more[cell] < 0 else "duplicate" if sums["expected"][cell] else "unknown_id"
+            found[int(rows[cell]), name] = names
+    return found
+
+
+def _ids_of_events(gathered: Sequence[tuple[pa.Table, Ints]], chosen: Ints) -> Iterator[tuple[Ints, pa.Array]]:
+    """Return the integer and the textual ids of the events of each ``chosen`` cell; their numbers rise."""
+    parts: dict[str, list[tuple[Ints, pa.Array]]] = {"ids": [], "text_ids": []}
+    for facts, cell in gathered:
+        mine = np.isin(cell, chosen) & (_sides(facts) == _INPUT)
+        some, of = facts.filter(pa.array(mine)), cell[mine]
+        for name, found in parts.items():
+            rows, events = listed(some[name])
+            found.append((of[rows], arrays.field(events, "id")))
+    columns = []
+    for found in parts.values():
+        cells, ids = np.concatenate([cells for cells, _ in found]), pa.concat_arrays([ids for _, ids in found])
+        order = np.argsort(cells, kind="stable")
+        bounds = [np.searchsorted(cells[order], chosen, side=side) for side in ("left", "right")]
+        columns.append((ids.take(pa.array(order)), *bounds))
+    (integers, starts, ends), (texts, text_starts, text_ends) = columns
+    for i in range(len(chosen)):
+        named = texts.slice(text_starts[i], text_ends[i] - text_starts[i])
+        yield ints(integers.slice(starts[i], ends[i] - starts[i])), named

@@ -78,7 +78,7 @@ def facts_of_events(
         hashed[are_texts] = text_numbers(texts.drop_null() if texts.null_count else texts)
     contributing = (given == DECODED).astype(np.int64)
     # The ids of events that have none are all the same: their number says everything.
-    named = np.zeros_like(are_integers) if oracle.reads.states_values else are_integers
+    named = are_integers if oracle.names_events else np.zeros_like(are_integers)
     has_integers = groups.any(named)
     columns = {
         "status": groups.first(np.where(given == SKIPPED, UNOWED, given)),

@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from validator.model.arrays import Bools, Ints, field, ints, listed, one_array
-from validator.model.stated_values import Stated, Values
+from validator.model.stated_values import MODULAR, Function, Stated, Values
 from validator.reconcile.exact_numbers import PARTS, added, number_of, order_of, parts_of
 from validator.reconcile.values import Aggregate, Answered, wrong_value
 
-_NEEDED: Final = {"sum": ("sum",), "min": ("min",), "max": ("max",), "avg": ("sum",), "count": ("sum",)}
+_SUMMED: Final[tuple[Function, ...]] = ("sum", "avg", "count", *MODULAR)
+_NEEDED: Final = {"min": ("min",), "max": ("max",), **dict.fromkeys(_SUMMED, ("sum",))}
 """Function of a stated value -> the aggregates on which it depends."""
 _EXACT: Final = Context(prec=200)
 _PLACES: Final = 38

@@ -108,8 +108,8 @@ def changed_violations(
             explanation = _EXPLANATIONS[of_class][count != 1].format(n=count, expected=expected)
             shown = list(evidence.get((row, name), ()))
             if name == "wrong_value":
-                # No id is wrong. What is shown instead is the value.
-                explanation, shown = ": ".join([explanation, *shown]), []
+                # The first is the value. Ids follow if they explain it.
+                explanation, shown = ": ".join([explanation, *shown[:1]]), shown[1:]
             found.append(
                 {
                     "violation": violation_id(of_class, window, key),

@@ -7,28 +7,32 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, WithJsonSchema, model_validator
 
-from validator.model.stated_values import OF_FIELD, OF_FIELDS, Bound
+from validator.model.stated_values import HASHES, MODULAR, OF_FIELDS, Bound, OfField
 from validator.settings.conditions import Number
 from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.fields import Frozen, check_path
 
 
 def _aggregate(text: str) -> str:
-    found = OF_FIELD.fullmatch(text)
-    if text == "count" or (found is not None and found[1] in OF_FIELDS and check_path(found[2])):
+    found = OfField.of(text)
+    if text == "count" or (found is not None and check_path(found.path)):
         return text
     known = ", ".join(f"{name}(PATH)" for name in OF_FIELDS)
-    raise broken_rule(f"{text!r} is not an aggregate", f"use count (the number of events) or one of {known}")
+    hashed = f"; in {' and '.join(MODULAR)}, PATH may be {' or '.join(f'{name}(PATH)' for name in HASHES)}"
+    raise broken_rule(f"{text!r} is not an aggregate", f"use count (the number of events) or one of {known}{hashed}")
 
 
+_PLAIN: Final = rf"({'|'.join(OF_FIELDS)})\(\s*[^()\s]+\s*\)"
+_HASHED: Final = rf"({'|'.join(MODULAR)})\(\s*({'|'.join(HASHES)})\(\s*[^()\s]+\s*\)\s*\)"
 Aggregate = Annotated[
     str,
     AfterValidator(_aggregate),
-    WithJsonSchema({"type": "string", "pattern": rf"^(count|({'|'.join(OF_FIELDS)})\(\s*[^()\s]+\s*\))$"}),
+    WithJsonSchema({"type": "string", "pattern": f"^(count|{_PLAIN}|{_HASHED})$"}),
 ]
 """An aggregate over the events of a cell: `count`, their number; `count(PATH)`, the number of those in which the field
 is not null; `distinct(PATH)`, the number of its different values; or `sum(PATH)`, `min(PATH)`, `max(PATH)`,
-`avg(PATH)` of a field that is a number. As in SQL, null values do not count."""
+`avg(PATH)` of a field that is a number. As in SQL, null values do not count. `sum_mod64(PATH)` and
+`sum_squares_mod64(PATH)` of an integer are modulo 2^64, also of a hash: `sum_mod64(crc32(PATH))`."""
 
 _DIGITS_BEFORE: Final = 30
 _DIGITS_AFTER: Final = 38

@@ -15,7 +15,6 @@ from pydantic_core import CoreSchema, core_schema
 from validator.settings.errors import broken_rule
 
 NOT_BUILT: Final[dict[str, frozenset[str]]] = {
-    "evidence": frozenset({"digest"}),
     "inputs.tombstone": frozenset({"delete"}),
 }
 """Setting -> the values that are refused. Kinds of oracle are in `validator.oracles.kinds`, formats in

@@ -30,7 +30,7 @@ def _topic(name: str) -> str:
 
 Topic = Annotated[str, AfterValidator(_topic), WithJsonSchema({"type": "string", "pattern": TOPIC_PATTERN})]
 Emission = Literal["final", "cumulative", "incremental"]
-Evidence = Annotated[Literal["ids", "id", "digest", "values"], Built("evidence")]
+Evidence = Literal["ids", "id", "values"]
 MissingKey = Literal["undecodable", "skip", "owed"]
 
 
@@ -252,7 +252,7 @@ class Output(_Entry):
     """The meaning of repeated results of a cell: every one counts (`final`), the newest replaces the others
     (`cumulative`), or they add up (`incremental`)."""
     evidence: Evidence = "ids"
-    """How a result shows the events that it used: `ids` (a list), `id` (of its one event), `digest`, or `values`
+    """How a result shows the events that it used: `ids` (a list), `id` (of its one event), or `values`
     (aggregates such as their number, without ids)."""
     fields: ResultFields
     """Paths of a result's key, window and evidence."""

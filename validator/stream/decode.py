@@ -148,6 +148,7 @@ def plain_events_of(
         addends=tuple(place(path) for path in oracle.stated.paths),
         present=oracle.stated.present,
         hashed=oracle.stated.hashed,
+        digests=oracle.stated.digests,
         envelope=envelope,
         operations=tuple(text for text, it in envelope.meanings.items() if it in operations) if envelope else (),
     )
