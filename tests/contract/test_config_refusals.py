@@ -312,6 +312,9 @@ OF_PAIRS = {
         "oracle.values (from --set oracle.values): right.amount is not a field of a side that results name; "
         "write left.FIELD."
     ),
+    ("oracle.values={pairs: count, paid: sum_mod64(left.amount)}",): (
+        "oracle.values (from --set oracle.values): sum_mod64 is not supported by joins; use sum."
+    ),
     ("late=[{topic: aside, input: click, fields: {key: page, event_time: timestamp}}]",): (
         "late[0] (from --set late): late and rejected topics are not supported yet for a join whose results state "
         "values; leave it out, or use evidence ids."

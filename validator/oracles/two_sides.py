@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 from pydantic import model_validator
 
 from validator.model.id_spaces import IdSpace
+from validator.model.stated_values import MODULAR
 from validator.oracles.seam import Declared, Oracle
 from validator.settings.built import EXPLODE, HAVING, VALUES_BESIDE_IDS, Combination
 from validator.settings.errors import broken_rule_at
@@ -137,6 +138,9 @@ class TwoSides(Oracle):
         if self.values and self.stated.count_name is None:
             fix = "add the number of pairs, as in {pairs: count}"
             raise broken_rule_at("oracle.values", "values of a join need count", fix)
+        # An event counts once per partner, so a difference of sums over ids names no id.
+        if modular := next((one.function for one in self.stated.stated if one.function in MODULAR), None):
+            raise broken_rule_at("oracle.values", f"{modular} is not supported by joins", "use sum")
         allowed = ("left",) if self.join == "semi" else ("left", "right")
         for path in self.stated.paths:
             side, _, field = path.partition(".")
