@@ -11,11 +11,14 @@ import yaml
 
 from generator.workloads.kinds import DEFAULT, named
 from generator.workloads.seam import Workload
+from testbed.engines.real import operator_of
 from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import EngineSettings, Guarantee
 
 PAGES: Final = 6
 """Number of keys in the load, as in PGVal."""
+_DROPPING: Final = ("tumbling", "distinct", "sliding")
+"""Operators whose dropped late events the sidecar can excuse."""
 _SHORT_RUN: Final = {
     "spark.driver.memory": "1g",
     # A run of about a minute ends before the second JIT compiler pays off: the first compiler alone halves the time to
@@ -103,11 +106,16 @@ class SidecarFile:
         short times.
         """
         entry = REGISTRY.get(self.engine)
-        drops_late = entry is not None and entry.drops_late
         workload, topics = self.topics.workload, self.topics
+        drops_late = entry is not None and entry.drops_late and operator_of(workload) in _DROPPING
         streams = list(zip(workload.streams, topics.inputs, topics.late, strict=True))
+<<<<<<< HEAD
         has_ids = workload.has_ids
         sets_aside = workload.sets_aside and not drops_late
+=======
+        has_ids = not workload.aggregates
+        sets_aside = workload.sets_aside and not (entry and entry.drops_late)
+>>>>>>> 42523901 (testbed: run the workloads on Flink and Spark, too, and pairs on Kafka Streams)
         # With one stream, late events need not name their input.
         late = [
             {
@@ -122,6 +130,7 @@ class SidecarFile:
             for stream, topic, to in streams
         ]
         disorder_ms = entry.slack_ms if entry else workload.operator(self.window_ms).get("max_disorder_ms", 0)
+        output = entry.output(workload, topics.inputs) if entry else workload.output(topics.inputs)
         return write_yaml(
             folder / "pipeline.yaml",
             {
@@ -129,7 +138,7 @@ class SidecarFile:
                 "guarantee": self.guarantee,
                 "kafka": {"bootstrap_servers": bootstrap_servers},
                 "inputs": [stream.input(topic, has_ids=has_ids) for stream, topic, _ in streams],
-                "outputs": [{"topic": topics.output, **workload.output(topics.inputs)}],
+                "outputs": [{"topic": topics.output, **output}],
                 **({"late": late} if sets_aside else {}),
                 "faults": {"topic": self.topics.faults},
                 **({"engine": {"effective": f"./{self.effective}"}} if self.effective else {}),

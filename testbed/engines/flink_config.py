@@ -8,6 +8,7 @@ from typing import Final
 import yaml
 
 from testbed.engines.real import RealEngineSettings
+from testbed.engines.work import work_options
 
 JOBMANAGER_HEAP_MB: Final = 384
 LOOPBACK: Final = "127.0.0.1"
@@ -103,17 +104,11 @@ def write_job(settings: RealEngineSettings, folder: Path) -> Path:
     """Write the properties file that is the job's argument, and return it."""
     options = {
         "job.bootstrap.servers": settings.bootstrap_servers,
-        "job.inputs": ",".join(settings.inputs),
-        "job.output": settings.output,
-        "job.late": ",".join(settings.late_topics),
-        "job.join": settings.join,
+        **work_options(settings),
         "job.group": settings.group,
         "job.guarantee": _DELIVERY[settings.guarantee],
         "job.transaction.timeout.ms": str(round(settings.timeouts.transaction_timeout_seconds * 1000)),
         "job.max.request.size": str(_MESSAGE_BYTES_MAX),
-        "job.behind.ms": str(settings.max_disorder_ms + settings.allowed_lateness_ms),
-        "job.idle.ms": str(round((settings.idle_after_seconds or 0) * 1000)),
-        "job.window.ms": str(settings.window_ms),
     }
     job = folder / "job.properties"
     job.write_text("".join(f"{name}={value}\n" for name, value in options.items()), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Compiles the project's Java sources at their first use: one small file per engine, kept as a jar in the user's cache.
+"""Compiles the project's Java sources at their first use: small files, kept as a jar per engine in the user's cache.
 
-The jar's name contains the hash of the source and of the lock file of its dependencies. Only a change of either
-compiles it again.
+The jar's name contains the hash of the sources and of the lock file of its dependencies. Only a change of
+these compiles it again.
 """
 
 from __future__ import annotations
@@ -53,12 +53,13 @@ def find_javac() -> Path:
     return Path(found)
 
 
-def job_jar(source: Path, lock: Path, jars: Sequence[Path], *, cache: Path | None = None) -> Path:
-    """Return the jar of ``source``, compiled against ``jars``, which ``lock`` lists. ``cache`` is a folder.
+def job_jar(sources: Sequence[Path], lock: Path, jars: Sequence[Path], *, cache: Path | None = None) -> Path:
+    """Return the jar of ``sources``, compiled against ``jars``, which ``lock`` lists. ``cache`` is a folder.
 
     Raises JavacNotFoundError, JavaNotFoundError, CompileError.
     """
-    return _compiled(source, jars, named_by=source.read_bytes() + lock.read_bytes(), cache=cache)
+    named_by = b"".join(file.read_bytes() for file in (*sources, lock))
+    return _compiled(sources, jars, named_by=named_by, cache=cache)
 
 
 def agent_jar(source: Path, main: str, *, cache: Path | None = None) -> Path:
@@ -67,12 +68,14 @@ def agent_jar(source: Path, main: str, *, cache: Path | None = None) -> Path:
     Raises the same errors as `job_jar`.
     """
     manifest = f"Premain-Class: {main}\nBoot-Class-Path: {_JAR}\nCan-Retransform-Classes: true\n"
-    return _compiled(source, (), named_by=source.read_bytes() + manifest.encode(), manifest=manifest, cache=cache)
+    return _compiled([source], (), named_by=source.read_bytes() + manifest.encode(), manifest=manifest, cache=cache)
 
 
-def _compiled(source: Path, jars: Sequence[Path], *, named_by: bytes, cache: Path | None, manifest: str = "") -> Path:
+def _compiled(
+    sources: Sequence[Path], jars: Sequence[Path], *, named_by: bytes, cache: Path | None, manifest: str = ""
+) -> Path:
     cache = user_cache() / "engines" if cache is None else cache
-    jar = cache / f"{source.stem}-{hashlib.sha256(named_by).hexdigest()[:16]}.jar"
+    jar = cache / f"{sources[0].stem}-{hashlib.sha256(named_by).hexdigest()[:16]}.jar"
     if jar.exists():
         return jar
     javac = find_javac()
@@ -80,13 +83,13 @@ def _compiled(source: Path, jars: Sequence[Path], *, named_by: bytes, cache: Pat
     with tempfile.TemporaryDirectory(prefix=".compile-", dir=cache) as name:
         classes = Path(name, "classes")
         command: list[str | Path] = [javac, "-proc:none", "--release", str(JAVA_RELEASE), "-encoding", "UTF-8"]
-        command += ["-cp", os.pathsep.join(map(str, jars)) or ".", "-d", classes, source]
+        command += ["-cp", os.pathsep.join(map(str, jars)) or ".", "-d", classes, *sources]
         try:
             run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_COMPILE_SECONDS_MAX)
         except subprocess.TimeoutExpired as error:
-            raise CompileError(f"{javac} did not compile {source.name} in {_COMPILE_SECONDS_MAX} s.") from error
+            raise CompileError(f"{javac} did not compile {sources[0].name} in {_COMPILE_SECONDS_MAX} s.") from error
         if run.returncode != 0:
-            raise CompileError(f"{javac} does not compile {source.name}:\n{run.stderr}{run.stdout}")
+            raise CompileError(f"{javac} does not compile {sources[0].name}:\n{run.stderr}{run.stdout}")
         packed = Path(name, jar.name)
         _pack(classes, packed, manifest.replace(_JAR, jar.name))
         packed.replace(jar)  # concurrent processes write equal files

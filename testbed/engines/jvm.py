@@ -1,4 +1,4 @@
-"""Engines that run on Java: jars with their own lock file, a job in one source file, processes of a few hundred MB."""
+"""Engines that run on Java: jars with their own lock file, a job in Java, processes of a few hundred MB."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from validator.stream.jars import find_java, resolve
 
 HERE: Final = Path(__file__).parent
 SOURCES: Final = HERE / "java"
+WORK: Final = SOURCES / "Work.java"
+"""What the generic jobs share."""
 
 
 class JvmEngine(RealEngine):
@@ -21,8 +23,8 @@ class JvmEngine(RealEngine):
 
     lock: Path
     """Lock file of its jars, with lines ``group:artifact:version sha256``."""
-    source: Path
-    """Source file of its job."""
+    sources: tuple[Path, ...]
+    """Source files of its job; the first has the class to run."""
 
     @classmethod
     def require(cls) -> None:
@@ -37,7 +39,7 @@ class JvmEngine(RealEngine):
         """
         cls.require()
         jars = cls.engine_jars()
-        return [job_jar(cls.source, cls.lock, jars), *jars]
+        return [job_jar(cls.sources, cls.lock, jars), *jars]
 
     @classmethod
     def engine_jars(cls) -> list[Path]:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from generator.workloads.kinds import built, named
-from generator.workloads.seam import Stream, Workload
 from testbed.engines.base import EngineError
 from testbed.engines.effective import CLIENT_LOGGERS, ClientConfig, Effective, client_configs, seconds
-from testbed.engines.jvm import HERE, SOURCES, JvmEngine
+from testbed.engines.jvm import HERE, SOURCES, WORK, JvmEngine
 from testbed.engines.real import EngineRefused, RealEngineSettings
 from testbed.engines.settings import Guarantee
+from testbed.engines.work import work_options
 
 _HEAP_MB: Final = 384
 _PROCESSING: Final[dict[Guarantee, str]] = {"exactly_once": "exactly_once_v2", "at_least_once": "at_least_once"}
 _MESSAGE_BYTES_MAX: Final = 8_000_000
-DEFAULT_OPERATOR: Final = "tumbling"
-_OPERATORS: Final = (DEFAULT_OPERATOR, "passthrough", "running_aggregate")
-_EPOCH: Final = "1970-01-01T00:00:00.000"
-_NAMES: Final = {"id": "id", "key": "key", "event_time": "time"}
-_FILTERS: Final = ("where", "where_right")
 
 
 class KafkaStreamsEngine(JvmEngine):
@@ -29,8 +22,9 @@ class KafkaStreamsEngine(JvmEngine):
 
     name = "kafka_streams"
     guarantees = ("exactly_once", "at_least_once")
+    operators = ("tumbling", "distinct", "passthrough", "running_aggregate", "interval")
     lock = HERE / "kafka_streams.lock"
-    source = SOURCES / "KafkaStreamsJob.java"
+    sources = (SOURCES / "KafkaStreamsJob.java", WORK)
     standbys = 1
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
@@ -45,6 +39,7 @@ class KafkaStreamsEngine(JvmEngine):
         self.own_servers: tuple[str, ...] = ()
         """The bootstrap servers of each instance if each has its own link. Set before the start."""
 
+<<<<<<< HEAD
     @classmethod
     def workloads(cls) -> tuple[str, ...]:
         """Those with one of its operators, on texts, without a stage before or after them."""
@@ -55,6 +50,8 @@ class KafkaStreamsEngine(JvmEngine):
             and not (one.streams[0].layout or one.follows or one.carried)
         )
 
+=======
+>>>>>>> 42523901 (testbed: run the workloads on Flink and Spark, too, and pairs on Kafka Streams)
     def _command(self, instance: int) -> list[str | Path]:
         properties = self._folder / f"{self.name}-{instance}.properties"
         own = {"bootstrap.servers": self.own_servers[instance]} if self.own_servers else {}
@@ -64,7 +61,7 @@ class KafkaStreamsEngine(JvmEngine):
         logger = "-Dorg.slf4j.simpleLogger."
         logging = [f"{logger}defaultLogLevel=warn", f"{logger}showDateTime=true",
                    *(f"{logger}log.{name}=info" for name in CLIENT_LOGGERS)]  # fmt: skip
-        return self._java(self.source.stem, str(properties), heap_mb=_HEAP_MB, options=logging)
+        return self._java(self.sources[0].stem, str(properties), heap_mb=_HEAP_MB, options=logging)
 
     def _options(self) -> dict[str, str]:
         settings, times = self.settings, self.settings.timeouts
@@ -82,14 +79,7 @@ class KafkaStreamsEngine(JvmEngine):
             "consumer.fetch.max.wait.ms": "50",
             "producer.transaction.timeout.ms": _ms(times.transaction_timeout_seconds),
             "producer.max.request.size": str(_MESSAGE_BYTES_MAX),
-            "job.inputs": ",".join(settings.inputs),
-            "job.output": settings.output,
-            "job.late": ",".join(settings.late_topics),
-            "job.join": settings.join,
-            **_work(named(settings.workload), settings.window_ms),
-            "job.window.ms": str(settings.window_ms),
-            "job.behind.ms": str(settings.max_disorder_ms + settings.allowed_lateness_ms),
-            "job.idle.ms": _ms(settings.idle_after_seconds or 0),
+            **work_options(settings),
             **settings.options,
         }
 
@@ -103,44 +93,6 @@ class KafkaStreamsEngine(JvmEngine):
         """Return the guarantee from the live instances' clients. Raises EngineError if there are none."""
         configs = [c for i in self.instances if i.alive for c in client_configs(self._log_since_start(i.number))]
         return effective_of(configs)
-
-
-def _work(of: Workload, window_ms: int) -> dict[str, str]:
-    """The options of the job that say what it computes, from which fields."""
-    operator = of.operator(window_ms)
-    return {
-        "job.operator": operator.get("operator", DEFAULT_OPERATOR),
-        "job.key": of.key,
-        "job.id.lists": ",".join(of.id_lists),
-        "job.aggregates": ",".join(f"{name}={what}" for name, what in of.aggregates.items()),
-        "job.kept": ",".join(of.kept),
-        **{f"job.factor.{name}": factor for name, factor in of.factors.items()},
-        **{
-            f"job.{place}.{name}": value
-            for place, stream in enumerate(of.streams)
-            for name, value in (_fields(stream) | _filter(operator.get(_FILTERS[place], {}))).items()
-        },
-    }
-
-
-def _fields(stream: Stream) -> dict[str, str]:
-    late = stream.late_fields or stream.fields
-    # PGVal's late events name both of its streams. The absent one has id 0, and the epoch as its time.
-    absent = [one.late_fields for one in named("mst").streams if stream.late_fields and one.name != stream.name]
-    return {
-        **{_NAMES[name]: path for name, path in stream.fields.items()},
-        **{f"late.{_NAMES[name]}": path for name, path in late.items()},
-        "late.rest": "".join(f',"{one["id"]}":0,"{one["event_time"]}":"{_EPOCH}"' for one in absent),
-        "unit": stream.time_unit or "",
-        "columns": ",".join(stream.columns),
-    }
-
-
-def _filter(where: Mapping[str, Any]) -> dict[str, str]:
-    texts = {
-        name: ",".join(map(str, given)) if isinstance(given, list) else str(given) for name, given in where.items()
-    }
-    return {f"where.{name}": text for name, text in texts.items()}
 
 
 def effective_of(configs: list[ClientConfig]) -> Effective:

@@ -1,7 +1,7 @@
 """Real engines: their settings, the named profiles of timeouts, and their base class.
 
 All run PGVal's SST on one input topic and its MST on two, with separate topics for late events if the engine supports
-that. Kafka Streams runs other workloads, too.
+that. A generic job runs every workload whose operator it has.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from generator.workloads.kinds import DEFAULT, built, known
-from generator.workloads.seam import Job
+from generator.workloads.kinds import DEFAULT, built, known, named
+from generator.workloads.seam import Workload
 from testbed.engines.base import ProcessEngine
 from testbed.engines.effective import Effective
 from testbed.engines.join import Join
@@ -106,6 +106,9 @@ PROFILES: Final[Mapping[str, Mapping[str, Timeouts]]] = {
 }
 """Profile -> engine -> its timeouts, from the papers or their code (PGVal, OSPBench, Vogel et al.)."""
 
+
+_AGGREGATES: Final = frozenset({"count", "sum", "min", "max"})
+"""Those of the generic jobs."""
 
 WORKERS_MAX: Final = 5
 """Most workers of an engine, as in OSPBench and PGVal."""
@@ -205,13 +208,29 @@ class RealEngineSettings(BaseModel):
         return (self.late, self.late_updates) if self.joins else (self.late,)
 
 
+def operator_of(of: Workload) -> str:
+    """The operator of a workload in generic jobs."""
+    return str(of.operator(1).get("operator", "tumbling"))
+
+
+def _computes(operators: Sequence[str], of: Workload) -> bool:
+    """Whether a generic job with these operators computes a workload: it decodes texts, each with an id and one key, and
+    its results have nothing beside ids or aggregates."""
+    return (
+        operator_of(of) in operators
+        and not any(stream.layout or stream.has_words or "id" not in stream.fields for stream in of.streams)
+        and {what.partition("(")[0] for what in of.aggregates.values()} <= _AGGREGATES
+        and not (of.carried or of.states_beside_ids or of.follows)
+    )
+
+
 class RealEngine(ProcessEngine):
     """A production engine as processes that the testbed starts."""
 
     guarantees: tuple[Guarantee, ...]
     """The guarantees that it supports."""
-    jobs: tuple[Job, ...] = ("window", "join")
-    """What its job can do."""
+    operators: tuple[str, ...] = ()
+    """What its generic job computes."""
     commits_without_pause: bool = False
     """Whether it supports a commit interval of 0."""
     standbys: int = 0
@@ -243,7 +262,7 @@ class RealEngine(ProcessEngine):
     @classmethod
     def workloads(cls) -> tuple[str, ...]:
         """The workloads that its job supports."""
-        return tuple(name for name, one in built().items() if one.job in cls.jobs)
+        return tuple(kind for kind in built() if _computes(cls.operators, named(kind)))
 
     def counters(self) -> dict[str, dict[str, float]]:
         """Return the engine's own counters: part of the engine -> name -> value. Totals begin again at a restart of

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from generator.workloads.seam import Workload
 from testbed.engines.flink import FlinkEngine
 from testbed.engines.kafka_streams import KafkaStreamsEngine
 from testbed.engines.real import EngineRefused, RealEngine, RealEngineSettings
@@ -26,7 +27,9 @@ class RegisteredEngine:
     """Disorder that the engine must allow even if partitions are ordered. Its watermark follows the newest event of
     all partitions, so events of a partition that is read a little later are late."""
     drops_late: bool = False
-    """The engine has no side output, so it drops late events."""
+    """The engine has no side output, so its windows drop late events."""
+    restates: bool = False
+    """Results of its running aggregates list all ids so far; those of the other engines list the new ones."""
 
     @property
     def make(self) -> Callable[[RealEngineSettings, Path], RealEngine]:
@@ -43,6 +46,11 @@ class RegisteredEngine:
         """Workloads of its job; others are refused."""
         return self.engine.workloads()
 
+    def output(self, of: Workload, inputs: Sequence[str]) -> dict[str, Any]:
+        """The sidecar's settings of its output topic."""
+        given = of.output(inputs)
+        return given | ({"emission": "cumulative"} if self.restates and "emission" in given else {})
+
     @property
     def require(self) -> Callable[[], None]:
         """Raises a PrerequisiteError with one sentence about what the machine lacks; downloads nothing."""
@@ -52,7 +60,7 @@ class RegisteredEngine:
 REGISTRY: Final[Mapping[str, RegisteredEngine]] = {
     "flink": RegisteredEngine(FlinkEngine, FlinkEngine.class_path),
     "kafka_streams": RegisteredEngine(KafkaStreamsEngine, KafkaStreamsEngine.class_path),
-    "spark": RegisteredEngine(SparkEngine, kafka_jars, slack_ms=1000, drops_late=True),
+    "spark": RegisteredEngine(SparkEngine, kafka_jars, slack_ms=1000, drops_late=True, restates=True),
     "storm": RegisteredEngine(StormEngine, StormEngine.class_path, slack_ms=1000),
 }
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from generator.workloads.kinds import named
 from testbed.checkout import python_path
 from testbed.engines.base import EngineError
 from testbed.engines.effective import ClientConfig, Effective, client_configs
 from testbed.engines.job import READY
-from testbed.engines.real import EngineRefused, RealEngine, RealEngineSettings
+from testbed.engines.real import EngineRefused, RealEngine, RealEngineSettings, operator_of
 from testbed.engines.spark_settings import SparkSettings
 from validator.stream.jars import SIDECAR_LOCK, find_java, resolve
 
@@ -34,17 +35,21 @@ class RunningQuery:
 
 
 class SparkEngine(RealEngine):
-    """PGVal's SST and MST with PySpark. The JVM is in its driver's process group and is killed with it."""
+    """The workloads with PySpark. The JVM is in its driver's process group and is killed with it."""
 
     name = "spark"
     guarantees = ("exactly_once", "at_least_once")
+    operators = ("tumbling", "distinct", "sliding", "session", "passthrough", "running_aggregate", "interval")
     commits_without_pause = True
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
         """``folder`` receives configuration, log, checkpoint and temporary files. Raises EngineRefused."""
         if settings.joins and settings.idle_after_seconds is not None:
             raise EngineRefused("The windows of spark's join wait for both inputs; leave out idle_after_seconds.")
-        super().__init__(SparkSettings.of(settings), folder, roles=["driver"])
+        own = SparkSettings.of(settings)
+        if own.output_mode == "update" and (own.joins or operator_of(named(own.workload)) == "session"):
+            raise EngineRefused("spark's joins and sessions have no output mode update; use append.")
+        super().__init__(own, folder, roles=["driver"])
 
     @classmethod
     def require(cls) -> None:

@@ -1,8 +1,8 @@
 """The driver of the Spark engine: ``python -m testbed.engines.spark_job spark.json``.
 
-One Structured Streaming query: clicks (SST), or clicks and updates (MST), grouped by key and tumbling event-time
-window, one result with the ids in append mode. After a kill and a restart it continues from its checkpoint, which is
-beside the configuration. Exit status: 0 after a stop, 1 if the query failed, 2 for an invalid configuration.
+One Structured Streaming query with the operator of the workload (`spark_operators`). After a kill and a restart it
+continues from its checkpoint, which is beside the configuration. Exit status: 0 after a stop, 1 if the query failed, 2
+for an invalid configuration.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,16 +32,13 @@ from testbed.engines.spark_settings import STATE_STORES, SparkSettings
 from validator.model.signals import set_from_handler
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
 CHECKPOINT: Final = "checkpoint"
 """Folder beside the configuration."""
 _WAITING: Final = "Waiting for data to arrive"
 """Spark's status of a query that found no input and has nothing left to do."""
-_IDS: Final = ("clickIds", "updateIds")
-"""Fields of a result: the ids of each input."""
-_TIME: Final = "yyyy-MM-dd'T'HH:mm:ss.SSS"
 _POLL_SECONDS: Final = 0.05
 _BATCH_END_SECONDS_MAX: Final = 10.0
 _MESSAGE_BYTES_MAX: Final = 8_000_000
@@ -165,6 +161,8 @@ def spark_options(settings: SparkSettings, jars: Sequence[Path], scratch: Path) 
 
 def start_query(session: SparkSession, settings: SparkSettings, checkpoint: Path) -> StreamingQuery:
     """Start the query from the input topics to the output topic."""
+    from testbed.engines.spark_operators import results
+
     source = {
         "kafka.bootstrap.servers": settings.bootstrap_servers,
         "kafka.isolation.level": "read_committed",
@@ -182,50 +180,9 @@ def start_query(session: SparkSession, settings: SparkSettings, checkpoint: Path
         "checkpointLocation": str(checkpoint),
     }
     records = [session.readStream.format("kafka").options(**source, subscribe=i).load() for i in settings.inputs]
-    writer = results(records, settings).writeStream.format("kafka").options(**sink).outputMode("append")
+    writer = results(records, settings).writeStream.format("kafka").options(**sink).outputMode(settings.mode)
     trigger_ms = round(settings.timeouts.commit_interval_seconds * 1000)
     return writer.trigger(processingTime=f"{trigger_ms} milliseconds").start()
-
-
-def results(records: Sequence[DataFrame], settings: SparkSettings) -> DataFrame:
-    """Return (key, value) of the results in PGVal's format, from the Kafka records of each input.
-
-    Undecodable records are left out. A join is one stateful operator over the union of the inputs: each id once per
-    page and window, no result without clicks, and in an inner join no result without updates.
-    """
-    from pyspark.sql import functions as F
-
-    inputs = (_events(of, side, settings) for side, of in enumerate(records))
-    events = reduce(lambda one, other: one.unionByName(other), inputs)
-    joins = len(records) > 1
-    collect = F.collect_set if joins else F.collect_list
-    sides = [collect(F.when(F.col("side") == side, F.col("id"))).alias(name) for side, name in enumerate(_IDS)]
-    window = F.window("timestamp", f"{settings.window_ms} milliseconds").alias("window")
-    grouped = events.groupBy("page", window).agg(*sides)
-    if joins:
-        for name in _IDS if settings.join == "inner" else _IDS[:1]:
-            grouped = grouped.where(F.size(name) > 0)
-    value = F.struct(
-        "page",
-        F.date_format("window.start", _TIME).alias("windowStart"),
-        F.date_format("window.end", _TIME).alias("windowEnd"),
-        *_IDS,
-    )
-    # The key is the page as JSON. to_json does not accept a bare string, so the array's brackets are removed.
-    listed = F.to_json(F.array("page"))
-    return grouped.select(
-        F.substr(listed, F.lit(2), F.length(listed) - 2).alias("key"), F.to_json(value).alias("value")
-    )
-
-
-def _events(records: DataFrame, side: int, settings: SparkSettings) -> DataFrame:
-    """Return (id, timestamp, page, side) of one input, with its own watermark."""
-    from pyspark.sql import functions as F
-
-    schema = "id long, timestamp timestamp, page string"
-    decoded = records.select(F.from_json(F.col("value").cast("string"), schema).alias("event"))
-    events = decoded.select("event.*").dropna().withColumn("side", F.lit(side))
-    return events.withWatermark("timestamp", f"{settings.watermark_delay_ms} milliseconds")
 
 
 def counters(progress: Mapping[str, Any]) -> str:

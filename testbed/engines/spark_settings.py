@@ -6,9 +6,11 @@ from typing import Final, Literal, Self
 
 from pydantic import Field
 
-from testbed.engines.real import RealEngineSettings
+from generator.workloads.kinds import named
+from testbed.engines.real import RealEngineSettings, operator_of
 
 StateStore = Literal["memory", "rocksdb"]
+OutputMode = Literal["append", "update"]
 
 STATE_STORES: Final[dict[StateStore, str]] = {
     "memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
@@ -31,11 +33,18 @@ class SparkSettings(RealEngineSettings):
 
     driver_memory_mb: int = Field(default=768, ge=512)
     state_store: StateStore = "memory"
+    output_mode: OutputMode = "append"
+    """Of windows: a result when the window has closed, or the newest state after each batch with events of it."""
 
     @classmethod
     def of(cls, settings: RealEngineSettings) -> Self:
         """Return common settings with Spark's defaults; Spark's own settings unchanged."""
         return settings if isinstance(settings, cls) else cls.model_validate(settings.model_dump())
+
+    @property
+    def mode(self) -> OutputMode:
+        """The query's output mode. A running aggregate never closes."""
+        return "update" if operator_of(named(self.workload)) == "running_aggregate" else self.output_mode
 
     @property
     def watermark_delay_ms(self) -> int:

@@ -48,7 +48,7 @@ class StormEngine(JvmEngine):
     name = "storm"
     guarantees = ("at_least_once", "at_most_once")
     lock = HERE / "storm.lock"
-    source = SOURCES / "StormJob.java"
+    sources = (SOURCES / "StormJob.java",)
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
         """Raises EngineRefused."""
@@ -57,6 +57,11 @@ class StormEngine(JvmEngine):
         super().__init__(_with_message_timeout(settings), folder, roles=_ROLES)
         self._submitter: OwnedProcess | None = None
         self._ports = _ports()
+
+    @classmethod
+    def workloads(cls) -> tuple[str, ...]:
+        """PGVal's own."""
+        return ("sst", "mst")
 
     def _command(self, instance: int) -> list[str | Path]:
         role = self._roles[instance]

@@ -17,6 +17,7 @@ from testbed.engines.effective import Effective
 from testbed.engines.real import RealEngine, RealEngineSettings
 from testbed.engines.registry import REGISTRY, make_engine
 from testbed.engines.settings import Guarantee
+from testbed.engines.spark_settings import SparkSettings
 from tests.engines.judged import assert_sidecar_agrees
 from tests.engines.offline_count import Count, count, records
 
@@ -60,7 +61,7 @@ class KilledRun:
         if REGISTRY[name].drops_late:
             self._drops_late = True
             self.max_disorder_ms = max(self.max_disorder_ms, REGISTRY[name].slack_ms)
-        settings = RealEngineSettings(
+        settings = (SparkSettings if name == "spark" else RealEngineSettings)(
             input=self.input,
             output=self.output,
             late=self.late,

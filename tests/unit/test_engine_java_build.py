@@ -50,7 +50,7 @@ def executable(path: Path, text: str) -> None:
 
 
 def build(home: Path) -> Path:
-    return job_jar(home / "Job.java", home / "job.lock", [], cache=home / "cache")
+    return job_jar([home / "Job.java"], home / "job.lock", [], cache=home / "cache")
 
 
 def compilations(home: Path) -> int:
@@ -91,7 +91,7 @@ def test_a_failed_compilation_leaves_no_file(home: Path) -> None:
 
 @pytest.mark.parametrize("engine", [KafkaStreamsEngine, FlinkEngine])
 def test_locks_name_the_engine_and_its_sources_exist(engine: type[KafkaStreamsEngine] | type[FlinkEngine]) -> None:
-    assert engine.source.is_file()
+    assert all(source.is_file() for source in engine.sources)
     assert engine.name in REGISTRY
     artifacts = {jar.artifact: jar.version for jar in read_lock(engine.lock)}
     expected = {"kafka_streams": ("kafka-streams", "4.1.0"), "flink": ("flink-sql-connector-kafka", "5.0.0-2.2")}

@@ -103,14 +103,11 @@ def test_all_engines_join() -> None:
     assert {plan(name, "mst").workload for name in REGISTRY} == {"mst"}
 
 
-def test_an_engine_without_a_join_refuses_it_as_the_catalogue_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(SparkEngine, "jobs", ("window",))
-    with pytest.raises(EngineRefused, match=r"spark .* mst; use sst"):
-        SparkEngine(settings(workload="mst", guarantee="at_least_once"), tmp_path)
-    with pytest.raises(DemoRefused, match=r"--engine spark .* mst; .* flink .* kafka_s"):
-        plan("spark", "mst")
+def test_an_engine_refuses_a_workload_that_its_job_does_not_compute(tmp_path: Path) -> None:
+    with pytest.raises(EngineRefused, match=r"storm .* statistics; use sst or mst"):
+        StormEngine(settings(workload="statistics", guarantee="at_least_once"), tmp_path)
+    with pytest.raises(DemoRefused, match=r"--engine storm .* statistics; .* flink .* kafka_s"):
+        plan("storm", "statistics")
     with pytest.raises(DemoRefused, match=r"--workload join .* sst, mst"):
         plan("flink", "join")
 
@@ -146,6 +143,20 @@ def test_the_demos_files_of_a_join_are_consistent(engine: str, tmp_path: Path) -
     assert [late.topic for late in config.late] + unused == [made.late, made.late_updates]
     assert {topic for _, topic in config.topics_by_place()} | set(unused) == topics(joins).keys()
     assert config.oracle.kind == "windowed_join"
+
+
+@pytest.mark.parametrize("engine", REGISTRY)
+def test_the_sidecar_accepts_the_demos_file_of_every_workload_of_an_engine(engine: str, tmp_path: Path) -> None:
+    for workload in REGISTRY[engine].workloads:
+        config = load(write_sidecar("127.0.0.1:1", plan(engine, workload), tmp_path), environment={})
+        drops = engine == "spark" and config.oracle.kind in (
+            "tumbling_window", "sliding_window", "distinct", "windowed_join"
+        )  # fmt: skip
+        assert config.timing.late_policy == ("drop" if drops else "report"), workload
+        restates = config.outputs[0].emission == "cumulative"
+        assert restates == (
+            config.oracle.kind == "running_aggregate" and (engine == "spark" or workload == "statistics")
+        )
 
 
 def test_flinks_cluster_is_workers_then_standby_then_jobmanager(tmp_path: Path) -> None:

@@ -1,16 +1,7 @@
-import java.io.IOException;
-import java.io.Serializable;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.time.LocalDateTime;
-import java.time.ZoneOffset;
-import java.time.format.DateTimeFormatter;
-import java.util.ArrayList;
-import java.util.Collection;
-import java.util.LinkedHashSet;
-import java.util.List;
 import java.util.Properties;
 import java.util.Set;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
@@ -26,113 +17,138 @@ import org.apache.flink.connector.kafka.sink.KafkaRecordSerializationSchema;
 import org.apache.flink.connector.kafka.sink.KafkaSink;
 import org.apache.flink.connector.kafka.source.KafkaSource;
 import org.apache.flink.connector.kafka.source.enumerator.initializer.OffsetsInitializer;
-import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
-import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.flink.streaming.api.datastream.DataStream;
+import org.apache.flink.streaming.api.datastream.KeyedStream;
 import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
+import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
+import org.apache.flink.streaming.api.functions.co.ProcessJoinFunction;
 import org.apache.flink.streaming.api.functions.windowing.ProcessWindowFunction;
+import org.apache.flink.streaming.api.windowing.assigners.EventTimeSessionWindows;
+import org.apache.flink.streaming.api.windowing.assigners.SlidingEventTimeWindows;
 import org.apache.flink.streaming.api.windowing.assigners.TumblingEventTimeWindows;
+import org.apache.flink.streaming.api.windowing.assigners.WindowAssigner;
 import org.apache.flink.streaming.api.windowing.windows.TimeWindow;
 import org.apache.flink.util.Collector;
 import org.apache.flink.util.OutputTag;
 
 /**
- * PGVal's SST and MST on Flink's DataStream API. SST: clicks by page, tumbling event-time window, one result with the
- * ids. MST: clicks and updates in the same windows, and a result with the ids of both, each once. An inner join has a
- * result if a window has clicks and updates, a left join if it has clicks. Late events, which the window operator sets
- * aside, go to a separate topic for each input; Flink's coGroup would drop them.
+ * The operators of the workloads on Flink's DataStream API. {@link Work} has the fields of events and results.
+ *
+ * <ul>
+ *   <li>{@code tumbling, sliding, session}: a result for each key and event-time window, with the ids of its events or
+ *       aggregates of a field. With two inputs it is a join: a result has the ids of both, each once. Late events go to
+ *       a separate topic for each input; Flink's coGroup would drop them. {@code distinct}: tumbling windows with each
+ *       id once.
+ *   <li>{@code interval}: a result for each pair of events of two inputs whose times are close, with the ids of both.
+ *   <li>{@code running_aggregate}: a result for each event, with its id, or with aggregates of all events of its key.
+ *   <li>{@code passthrough}: a result for each event, with some of its fields.
+ * </ul>
+ *
+ * <p>Each input may have a filter.
  *
  * <p>Argument: a properties file, {@code job.*}. Parallelism and checkpoints are the cluster's configuration.
  */
 public final class FlinkJob {
-  private static final ObjectMapper JSON = new ObjectMapper();
-  private static final String EPOCH = "1970-01-01T00:00:00.000";
+  private static final Set<String> WITHOUT_LATE = Set.of("passthrough", "running_aggregate", "interval");
+  private static final TypeInformation<Tuple2<String, String>> ANSWER = Types.TUPLE(Types.STRING, Types.STRING);
 
-  /** A click (side 0) or an update (side 1), in the form that Flink's serializer needs. Page and id are JSON. */
-  public static final class Event implements Serializable {
-    public int side;
-    public String page;
-    public String id;
-    public long timeMs;
-  }
-
-  private static final class EventSchema extends AbstractDeserializationSchema<Event> {
+  private static final class EventSchema extends AbstractDeserializationSchema<Work.Event> {
+    private final Work work;
     private final int side;
 
-    EventSchema(int side) {
-      super(Event.class);
+    EventSchema(Work work, int side) {
+      super(Work.Event.class);
+      this.work = work;
       this.side = side;
     }
 
     @Override
-    public Event deserialize(byte[] bytes) {
-      try {
-        JsonNode node = JSON.readTree(bytes);
-        Event event = new Event();
-        event.side = side;
-        event.page = node.get("page").toString();
-        event.id = node.get("id").toString();
-        event.timeMs = LocalDateTime.parse(node.get("timestamp").asText()).toInstant(ZoneOffset.UTC).toEpochMilli();
-        return event;
-      } catch (IOException | RuntimeException e) {
-        System.out.println("undecodable: " + e);
-        return null; // Flink skips it
+    public Work.Event deserialize(byte[] bytes) {
+      Work.Event event = bytes == null ? null : work.event(side, new String(bytes, StandardCharsets.UTF_8));
+      if (event == null) {
+        System.out.println("undecodable: a record of " + work.sides().get(side).topic());
       }
-    }
-  }
-
-  /** The windows of SST. */
-  private static final class Answer extends ProcessWindowFunction<Event, Tuple2<String, String>, String, TimeWindow> {
-    @Override
-    public void process(String page, Context context, Iterable<Event> events, Collector<Tuple2<String, String>> out) {
-      List<String> ids = new ArrayList<>();
-      events.forEach(event -> ids.add(event.id));
-      out.collect(result(page, context.window(), ids, List.of()));
+      return event; // Flink skips null
     }
   }
 
   /**
-   * The windows of MST. Checkpoints do not contain watermarks. After a recovery, a late event may open a window again
-   * whose result was produced and whose other events have been removed. Without a partner the event would be dropped
-   * silently. Therefore the state of each page has the end of its last evaluated window, and events of windows up to it
-   * are set aside as late.
+   * Checkpoints do not contain watermarks. After a recovery, a late event may open a window again whose result was
+   * produced and whose other events have been removed. With ids this is a second result, which is correct. In a join
+   * the event would be dropped silently without a partner, and aggregates would be those of the event alone. There, the
+   * state of each key has the end of its last evaluated window, and events of windows up to it are set aside as late.
    */
-  private static final class Join extends ProcessWindowFunction<Event, Tuple2<String, String>, String, TimeWindow> {
+  private static final class Windows
+      extends ProcessWindowFunction<Work.Event, Tuple2<String, String>, String, TimeWindow> {
     private static final ValueStateDescriptor<Long> ANSWERED = new ValueStateDescriptor<>("answered", Types.LONG);
-    private final OutputTag<Event> late;
-    private final boolean left;
+    private final Work work;
+    private final OutputTag<Work.Event> late;
 
-    Join(OutputTag<Event> late, boolean left) {
+    Windows(Work work, OutputTag<Work.Event> late) {
+      this.work = work;
       this.late = late;
-      this.left = left;
     }
 
     @Override
-    public void process(String page, Context context, Iterable<Event> events, Collector<Tuple2<String, String>> out)
+    public void process(String key, Context context, Iterable<Work.Event> events, Collector<Tuple2<String, String>> out)
         throws Exception {
-      ValueState<Long> answered = context.globalState().getState(ANSWERED);
-      if (answered.value() != null && context.window().getEnd() <= answered.value()) {
-        events.forEach(event -> context.output(late, event));
-        return;
+      TimeWindow window = context.window();
+      if (work.joins() || !work.aggregates().isEmpty()) {
+        ValueState<Long> answered = context.globalState().getState(ANSWERED);
+        if (answered.value() != null && window.getEnd() <= answered.value()) {
+          events.forEach(event -> context.output(late, event));
+          return;
+        }
+        answered.update(window.getEnd());
       }
-      answered.update(context.window().getEnd());
-      List<Set<String>> ids = List.of(new LinkedHashSet<>(), new LinkedHashSet<>());
-      events.forEach(event -> ids.get(event.side).add(event.id));
-      if (!ids.get(0).isEmpty() && (left || !ids.get(1).isEmpty())) {
-        out.collect(result(page, context.window(), ids.get(0), ids.get(1)));
+      Work.Cell cell = new Work.Cell(work);
+      events.forEach(event -> cell.add(event.side, event.id, event.numbers));
+      if (cell.hasResult()) {
+        out.collect(Tuple2.of(key, cell.result(key, window.getStart(), window.getEnd())));
       }
     }
   }
 
-  private static Tuple2<String, String> result(
-      String page, TimeWindow window, Collection<String> clicks, Collection<String> updates) {
-    return Tuple2.of(page, "{\"page\":" + page + ",\"windowStart\":\"" + text(window.getStart())
-        + "\",\"windowEnd\":\"" + text(window.getEnd()) + "\",\"clickIds\":[" + String.join(",", clicks)
-        + "],\"updateIds\":[" + String.join(",", updates) + "]}");
+  /** The aggregates of each key over all events so far; without aggregates the ids, which need no state. */
+  private static final class Running extends KeyedProcessFunction<String, Work.Event, Tuple2<String, String>> {
+    private static final ValueStateDescriptor<String> TOTALS = new ValueStateDescriptor<>("totals", Types.STRING);
+    private final Work work;
+
+    Running(Work work) {
+      this.work = work;
+    }
+
+    @Override
+    public void processElement(Work.Event event, Context context, Collector<Tuple2<String, String>> out)
+        throws Exception {
+      String[] totals = event.numbers.clone();
+      if (totals.length > 0) {
+        ValueState<String> state = getRuntimeContext().getState(TOTALS);
+        if (state.value() != null) {
+          work.add(totals, state.value().split(Work.NEXT, -1));
+        }
+        state.update(String.join(Work.NEXT, totals));
+      }
+      out.collect(Tuple2.of(event.key, work.running(event, totals)));
+    }
   }
 
-  /** Serializes the page or the JSON of a result. A class and no lambda, because the sink reads its type argument. */
+  private static final class Pairs extends ProcessJoinFunction<Work.Event, Work.Event, Tuple2<String, String>> {
+    private final Work work;
+
+    Pairs(Work work) {
+      this.work = work;
+    }
+
+    @Override
+    public void processElement(
+        Work.Event left, Work.Event right, Context context, Collector<Tuple2<String, String>> out) {
+      out.collect(Tuple2.of(left.key, work.pair(left.key, left.timeMs, left.id, right.id)));
+    }
+  }
+
+  /** Serializes the key or the JSON of a result. A class and no lambda, because the sink reads its type argument. */
   private static final class Part implements SerializationSchema<Tuple2<String, String>> {
     private final int field;
 
@@ -146,29 +162,16 @@ public final class FlinkJob {
     }
   }
 
-  /** PGVal's ClickUpdateEvent. The absent side has id 0, and the epoch as its time. */
-  private static Tuple2<String, String> late(Event event) {
-    String click = "\"clickId\":%s,\"clickTimestamp\":\"%s\"";
-    String update = "\"updateId\":%s,\"updateTimestamp\":\"%s\"";
-    return Tuple2.of(event.page, "{\"page\":" + event.page + ","
-        + (event.side == 0 ? click : update).formatted(event.id, text(event.timeMs)) + ","
-        + (event.side == 0 ? update : click).formatted("0", EPOCH) + "}");
-  }
-
-  private static String text(long ms) {
-    return LocalDateTime.ofEpochSecond(Math.floorDiv(ms, 1000), Math.floorMod(ms, 1000) * 1_000_000, ZoneOffset.UTC)
-        .format(DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss.SSS"));
-  }
-
-  /** The source of the clicks or of the updates. The offsets of several inputs are committed under one group. */
-  private static KafkaSource<Event> source(Properties job, String[] inputs, int side) {
-    return KafkaSource.<Event>builder()
+  /** The source of an input. The offsets of several inputs are committed under one group. */
+  private static KafkaSource<Work.Event> source(Properties job, Work work, int side) {
+    String topic = work.sides().get(side).topic();
+    return KafkaSource.<Work.Event>builder()
         .setBootstrapServers(job.getProperty("job.bootstrap.servers"))
-        .setTopics(inputs[side])
+        .setTopics(topic)
         .setGroupId(job.getProperty("job.group"))
-        .setClientIdPrefix(job.getProperty("job.group") + "-" + inputs[side])
+        .setClientIdPrefix(job.getProperty("job.group") + "-" + topic)
         .setStartingOffsets(OffsetsInitializer.earliest())
-        .setValueOnlyDeserializer(new EventSchema(side))
+        .setValueOnlyDeserializer(new EventSchema(work, side))
         .setProperty("isolation.level", "read_committed")
         .setProperty("fetch.max.wait.ms", "50")
         .build();
@@ -194,37 +197,52 @@ public final class FlinkJob {
     try (var reader = Files.newBufferedReader(Path.of(arguments[0]))) {
       job.load(reader);
     }
-    WatermarkStrategy<Event> watermarks = WatermarkStrategy
-        .<Event>forBoundedOutOfOrderness(Duration.ofMillis(Long.parseLong(job.getProperty("job.behind.ms"))))
+    Work work = Work.of(job);
+    WatermarkStrategy<Work.Event> watermarks = WatermarkStrategy
+        .<Work.Event>forBoundedOutOfOrderness(Duration.ofMillis(work.behindMs()))
         .withTimestampAssigner((event, recordTime) -> event.timeMs);
-    long idleAfterMs = Long.parseLong(job.getProperty("job.idle.ms"));
-    if (idleAfterMs > 0) {
-      watermarks = watermarks.withIdleness(Duration.ofMillis(idleAfterMs));
+    if (work.idleAfterMs() > 0) {
+      watermarks = watermarks.withIdleness(Duration.ofMillis(work.idleAfterMs()));
     }
-    String[] inputs = job.getProperty("job.inputs").split(",");
-    String[] lateTopics = job.getProperty("job.late").split(",");
-    OutputTag<Event> late = new OutputTag<>("late", TypeInformation.of(Event.class));
-    boolean left = job.getProperty("job.join").equals("left");
     StreamExecutionEnvironment environment = StreamExecutionEnvironment.getExecutionEnvironment();
-    DataStream<Event> events = null;
-    for (int side = 0; side < inputs.length; side++) {
-      DataStream<Event> one =
-          environment.fromSource(source(job, inputs, side), watermarks, "input-" + side).uid("input-" + side);
+    DataStream<Work.Event> events = null;
+    for (int side = 0; side < work.sides().size(); side++) {
+      DataStream<Work.Event> one =
+          environment.fromSource(source(job, work, side), watermarks, "input-" + side).uid("input-" + side);
       events = events == null ? one : events.union(one);
     }
-    SingleOutputStreamOperator<Tuple2<String, String>> results = events
-        .keyBy(event -> event.page)
-        .window(TumblingEventTimeWindows.of(Duration.ofMillis(Long.parseLong(job.getProperty("job.window.ms")))))
-        .sideOutputLateData(late)
-        .process(inputs.length == 1 ? new Answer() : new Join(late, left), Types.TUPLE(Types.STRING, Types.STRING))
-        .uid("windows");
-    results.sinkTo(sink(job, job.getProperty("job.output"))).uid("output");
-    for (int i = 0; i < inputs.length; i++) {
+    // After the source, so that all events move the watermark.
+    events = events.filter(event -> event.passes).uid("filter");
+    OutputTag<Work.Event> late = new OutputTag<>("late", TypeInformation.of(Work.Event.class));
+    SingleOutputStreamOperator<Tuple2<String, String>> results = switch (work.operator()) {
+      case "passthrough" -> events.map(event -> Tuple2.of(event.key, work.each(event))).returns(ANSWER);
+      case "running_aggregate" -> events.keyBy(event -> event.key).process(new Running(work), ANSWER);
+      case "interval" -> of(events, 0).intervalJoin(of(events, 1))
+          .between(Duration.ofMillis(-work.beforeMs()), Duration.ofMillis(work.afterMs()))
+          .process(new Pairs(work), ANSWER);
+      default -> events.keyBy(event -> event.key).window(windows(work)).sideOutputLateData(late)
+          .process(new Windows(work, late), ANSWER);
+    };
+    results.uid("results").sinkTo(sink(job, work.output())).uid("output");
+    for (int i = 0; i < work.sides().size() && !WITHOUT_LATE.contains(work.operator()); i++) {
       int side = i;
       results.getSideOutput(late).filter(event -> event.side == side).uid("late-of-" + side)
-          .map(FlinkJob::late).returns(Types.TUPLE(Types.STRING, Types.STRING)).uid("late-" + side)
-          .sinkTo(sink(job, lateTopics[side])).uid("late-sink-" + side);
+          .map(event -> Tuple2.of(event.key, work.late(event))).returns(ANSWER).uid("late-" + side)
+          .sinkTo(sink(job, work.sides().get(side).late())).uid("late-sink-" + side);
     }
-    environment.execute(inputs.length == 1 ? "SST" : "MST");
+    environment.execute(work.operator());
+  }
+
+  private static KeyedStream<Work.Event, String> of(DataStream<Work.Event> events, int side) {
+    return events.filter(event -> event.side == side).uid("side-" + side).keyBy(event -> event.key);
+  }
+
+  private static WindowAssigner<Object, TimeWindow> windows(Work work) {
+    Duration length = Duration.ofMillis(work.windowMs());
+    return switch (work.operator()) {
+      case "sliding" -> SlidingEventTimeWindows.of(length, Duration.ofMillis(work.slideMs()));
+      case "session" -> EventTimeSessionWindows.withGap(Duration.ofMillis(work.gapMs()));
+      default -> TumblingEventTimeWindows.of(length);
+    };
   }
 }

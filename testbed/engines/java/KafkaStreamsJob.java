@@ -1,23 +1,12 @@
-import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
-import com.fasterxml.jackson.databind.node.ObjectNode;
-import com.fasterxml.jackson.databind.node.TextNode;
-import java.io.IOException;
-import java.math.BigDecimal;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.time.Instant;
-import java.time.LocalDateTime;
-import java.time.ZoneOffset;
-import java.time.format.DateTimeFormatter;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Collection;
 import java.util.HashSet;
-import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -48,13 +37,15 @@ import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 
 /**
- * The operators of the workloads on Kafka Streams, with the fields of events and results from its options:
+ * The operators of the workloads on Kafka Streams. {@link Work} has the fields of events and results.
  *
  * <ul>
  *   <li>{@code tumbling}: a result for each key and window, with the ids of its events or aggregates of a field. With
- *       two inputs it is a join: a result has the ids of both, each once. An inner join has a result if a window has
- *       events of both, a left join if it has some of the first. Late events go to a separate topic for each input. It
- *       uses the Processor API, because the DSL drops late events silently, and its join has a result for each pair.
+ *       two inputs it is a join: a result has the ids of both, each once. Late events go to a separate topic for each
+ *       input. It uses the Processor API, because the DSL drops late events silently, and its join has a result for
+ *       each pair. {@code distinct}: each id once.
+ *   <li>{@code interval}: a result for each pair of events of two inputs whose times are close, with the ids of both.
+ *       The second event to arrive makes the result, so none is late; all events stay in the state.
  *   <li>{@code running_aggregate}: a result for each event, with its id, or with aggregates of all events of its key.
  *   <li>{@code passthrough}: a result for each event, with some of its fields.
  *   <li>{@code counts}: the DSL's own count of each key, or of each key and window, without ids. The cache of Kafka
@@ -70,10 +61,8 @@ import org.apache.kafka.streams.state.Stores;
  * <p>Argument: a properties file. The options {@code job.*} are for this job; Kafka Streams gets all others.
  */
 public final class KafkaStreamsJob {
-  private static final ObjectMapper JSON = new ObjectMapper();
-  private static final DateTimeFormatter TIME = DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss.SSS");
   private static final String MARK = "\u0000"; // first character of a mark's key; no key of an event has it
-  private static final String NEXT = "\u0001"; // between the numbers of an entry; JSON has no such character
+  private static final Set<String> WINDOWS = Set.of("tumbling", "distinct");
   private static final Map<String, Set<String>> COUNTED = Map.of(
       "stream-thread-metrics", Set.of("process-total", "commit-total", "task-created-total"),
       "consumer-fetch-manager-metrics", Set.of("records-consumed-total"),
@@ -83,131 +72,23 @@ public final class KafkaStreamsJob {
   private static final long IDLE = Long.MAX_VALUE;
   private static final long UNKNOWN = Long.MIN_VALUE;
 
-  /** The options {@code job.NAME}. */
-  private record Options(Properties all) {
-    String text(String name) {
-      return all.getProperty("job." + name, "");
-    }
-
-    List<String> list(String name) {
-      return text(name).isEmpty() ? List.of() : List.of(text(name).split(","));
-    }
-
-    long number(String name) {
-      return Long.parseLong(text(name));
+  /** What the job computes, and the number of partitions of each input. */
+  private record Job(Work work, List<Integer> partitions) {
+    static Job of(Properties options) throws Exception {
+      Work work = Work.of(options);
+      List<String> topics = work.sides().stream().map(Work.Side::topic).toList();
+      try (Admin admin = Admin.create(Map.of("bootstrap.servers", options.getProperty("bootstrap.servers")))) {
+        var described = admin.describeTopics(topics).allTopicNames().get();
+        return new Job(work, topics.stream().map(topic -> described.get(topic).partitions().size()).toList());
+      }
     }
   }
-
-  /** An input: the names of its fields, and of those of late events. {@code columns}: of lines; JSON has none. */
-  private record Side(String topic, int partitions, String id, String key, String time, boolean inMs,
-      List<String> columns, Filter filter, String late, String lateId, String lateKey, String lateTime,
-      String lateRest) {}
-
-  /** The events that pass: a field has one of some values, contains a text, or is below a number. */
-  private record Filter(String field, List<String> oneOf, String contains, String below) {
-    static Filter of(Options given, String name) {
-      return new Filter(given.text(name + "field"), given.list(name + "one_of"), given.text(name + "contains"),
-          given.text(name + "below"));
-    }
-
-    boolean passes(JsonNode fields) {
-      if (field.isEmpty()) {
-        return true;
-      }
-      String value = fields.path(field).asText();
-      return !contains.isEmpty() ? value.contains(contains)
-          : !below.isEmpty() ? new BigDecimal(value).compareTo(new BigDecimal(below)) < 0 : oneOf.contains(value);
-    }
-  }
-
-  /** What a result states of a field of its events: {@code count, sum, min} or {@code max}. Null: no event has it. */
-  private record Aggregate(String name, String how, String field) {
-    static Aggregate of(String text) {
-      String[] parts = text.split("[=()]");
-      return new Aggregate(parts[0], parts[1], parts.length > 2 ? parts[2] : "");
-    }
-
-    String numberOf(JsonNode fields) {
-      return how.equals("count") ? "1" : fields.path(field).asText();
-    }
-
-    String with(String total, String number) {
-      if (number.isEmpty() || total.isEmpty()) {
-        return total + number;
-      }
-      BigDecimal left = new BigDecimal(total);
-      BigDecimal right = new BigDecimal(number);
-      BigDecimal both = switch (how) {
-        case "min" -> left.min(right);
-        case "max" -> left.max(right);
-        default -> left.add(right);
-      };
-      return both.toPlainString();
-    }
-  }
-
-  /** All settings. {@code idLists}: the fields of results with the ids of each side. */
-  private record Job(String operator, List<Side> sides, String output, String key, List<String> idLists, boolean left,
-      long windowMs, long behindMs, long idleAfterMs, List<String> kept, Options options, List<Aggregate> aggregates) {
-    boolean joins() {
-      return sides.size() > 1;
-    }
-
-    /** The event in a text; null if the text does not decode. */
-    Event event(int number, String text) {
-      Side side = sides.get(number);
-      try {
-        JsonNode fields = side.columns.isEmpty() ? JSON.readTree(text) : line(side, text);
-        JsonNode time = fields.get(side.time);
-        long timeMs = side.inMs ? Long.parseLong(time.asText())
-            : LocalDateTime.parse(time.asText()).toInstant(ZoneOffset.UTC).toEpochMilli();
-        return new Event(fields.get(side.key).toString(), fields.get(side.id).toString(), timeMs, fields);
-      } catch (IOException | RuntimeException e) {
-        return null;
-      }
-    }
-
-    private static JsonNode line(Side side, String text) {
-      String[] values = text.split("\t", -1);
-      if (values.length != side.columns.size()) {
-        throw new IllegalArgumentException(values.length + " columns");
-      }
-      ObjectNode fields = JSON.createObjectNode();
-      for (int i = 0; i < values.length; i++) {
-        fields.put(side.columns.get(i), values[i]);
-      }
-      fields.put(side.id, Long.parseLong(fields.get(side.id).asText()));
-      return fields;
-    }
-
-    String[] numbersOf(Event event) {
-      return aggregates.stream().map(one -> one.numberOf(event.fields)).toArray(String[]::new);
-    }
-
-    void add(String[] totals, String[] numbers) {
-      for (int i = 0; i < totals.length; i++) {
-        totals[i] = aggregates.get(i).with(totals[i], numbers[i]);
-      }
-    }
-
-    String stated(String[] totals) {
-      StringBuilder text = new StringBuilder();
-      for (int i = 0; i < totals.length; i++) {
-        String value = totals[i].isEmpty() ? "null" : totals[i];
-        text.append(",\"").append(aggregates.get(i).name).append("\":").append(value);
-      }
-      return text.toString();
-    }
-  }
-
-  /** Key and id are JSON. */
-  private record Event(String key, String id, long timeMs, JsonNode fields) {}
 
   private record Answer(String topic, String json) {}
 
   /** Keys events, prefixes values with the side, and sends a mark when the partition has passed a window. */
   private static final class Split implements Processor<byte[], String, String, String> {
-    private final Job job;
+    private final Work work;
     private final int side;
     private ProcessorContext<String, String> context;
     private long newestMs = UNKNOWN;
@@ -215,32 +96,32 @@ public final class KafkaStreamsJob {
     private long quietMs;
     private boolean idle;
 
-    Split(Job job, int side) {
-      this.job = job;
+    Split(Work work, int side) {
+      this.work = work;
       this.side = side;
     }
 
     @Override
     public void init(ProcessorContext<String, String> given) {
       context = given;
-      if (job.idleAfterMs > 0) {
+      if (work.idleAfterMs() > 0) {
         context.schedule(Duration.ofMillis(LOOK_MS), PunctuationType.WALL_CLOCK_TIME, this::noticeIdle);
       }
     }
 
     @Override
     public void process(Record<byte[], String> record) {
-      Event event = job.event(side, record.value());
+      Work.Event event = work.event(side, record.value());
       if (event == null) {
         System.out.println("undecodable: " + context.recordMetadata().map(Object::toString).orElse("?"));
         return;
       }
       quietMs = 0;
-      if (job.sides.get(side).filter.passes(event.fields)) {
+      if (event.passes) {
         context.forward(new Record<>(event.key, side + record.value(), record.timestamp()));
       }
       newestMs = Math.max(newestMs, event.timeMs);
-      long passed = Math.floorDiv(newestMs - job.behindMs, job.windowMs) * job.windowMs;
+      long passed = Math.floorDiv(newestMs - work.behindMs(), work.windowMs()) * work.windowMs();
       if (passed > passedMs || idle) {
         passedMs = Math.max(passed, passedMs);
         idle = false;
@@ -251,7 +132,7 @@ public final class KafkaStreamsJob {
     /** Counts calls, not time: a task that is moved or restored gets no calls and no records, and is not idle. */
     private void noticeIdle(long now) {
       quietMs += LOOK_MS;
-      if (!idle && quietMs >= job.idleAfterMs) {
+      if (!idle && quietMs >= work.idleAfterMs()) {
         idle = true;
         mark(IDLE, now);
       }
@@ -264,17 +145,17 @@ public final class KafkaStreamsJob {
 
   /** The windows of the keys of one task. */
   private static final class Windows implements Processor<String, String, String, Answer> {
-    private final Job job;
+    private final Work work;
+    private final List<Integer> partitions;
     private ProcessorContext<String, Answer> context;
     private KeyValueStore<Bytes, byte[]> entries; // end of window, key, increasing number -> side, id, numbers
     private KeyValueStore<String, Long> marks;
-    private List<Collection<String>> ids; // ids of the current result, by side; in a join each id once
-    private String[] totals;
     private long closedMs;
     private long lastNumber;
 
     Windows(Job job) {
-      this.job = job;
+      work = job.work;
+      partitions = job.partitions;
     }
 
     @Override
@@ -282,10 +163,6 @@ public final class KafkaStreamsJob {
       context = given;
       entries = context.getStateStore("entries");
       marks = context.getStateStore("marks");
-      ids = new ArrayList<>();
-      job.idLists.forEach(name -> ids.add(job.joins() ? new LinkedHashSet<>() : new ArrayList<>()));
-      totals = new String[job.aggregates.size()];
-      Arrays.fill(totals, "");
       closedMs = Optional.ofNullable(marks.get("closed")).orElse(0L);
     }
 
@@ -296,26 +173,25 @@ public final class KafkaStreamsJob {
         return;
       }
       int side = record.value().charAt(0) - '0';
-      Event event = job.event(side, record.value().substring(1));
-      long end = (Math.floorDiv(event.timeMs, job.windowMs) + 1) * job.windowMs;
+      Work.Event event = work.event(side, record.value().substring(1));
+      long end = (Math.floorDiv(event.timeMs, work.windowMs()) + 1) * work.windowMs();
       if (end <= closedMs) {
-        Answer late = new Answer(job.sides.get(side).late, late(job.sides.get(side), event));
+        Answer late = new Answer(work.sides().get(side).late(), work.late(event));
         context.forward(new Record<>(event.key, late, record.timestamp()));
         return;
       }
-      // One entry each time that the event is processed: without a join, a result repeats ids of events sent twice.
       lastNumber = Math.max(lastNumber + 1, System.currentTimeMillis() * 1000);
       byte[] name = event.key.getBytes(StandardCharsets.UTF_8);
       ByteBuffer key = ByteBuffer.allocate(16 + name.length).putLong(end).put(name).putLong(lastNumber);
-      String entry = side + event.id + NEXT + String.join(NEXT, job.numbersOf(event));
+      String entry = side + event.id + Work.NEXT + String.join(Work.NEXT, event.numbers);
       entries.put(Bytes.wrap(key.array()), entry.getBytes(StandardCharsets.UTF_8));
     }
 
     private void advance(String partition, long ms, long timestamp) {
       marks.put(partition, ms);
       long least = IDLE;
-      for (int side = 0; side < job.sides.size(); side++) {
-        for (int i = 0; i < job.sides.get(side).partitions; i++) {
+      for (int side = 0; side < partitions.size(); side++) {
+        for (int i = 0; i < partitions.get(side); i++) {
           least = Math.min(least, Optional.ofNullable(marks.get(markOf(side, i))).orElse(UNKNOWN));
         }
       }
@@ -333,53 +209,48 @@ public final class KafkaStreamsJob {
       List<Bytes> gone = new ArrayList<>();
       long end = 0;
       String name = null;
+      Work.Cell cell = null;
       try (KeyValueIterator<Bytes, byte[]> found = entries.range(from, to)) {
         while (found.hasNext()) {
           var entry = found.next();
           byte[] key = entry.key.get();
           long nextEnd = ByteBuffer.wrap(key).getLong();
           String nextName = new String(key, 8, key.length - 16, StandardCharsets.UTF_8);
-          if (name != null && (nextEnd != end || !nextName.equals(name))) {
-            emit(name, end, timestamp);
+          if (cell == null || nextEnd != end || !nextName.equals(name)) {
+            emit(cell, name, end, timestamp);
+            cell = new Work.Cell(work);
           }
           end = nextEnd;
           name = nextName;
-          String[] parts = new String(entry.value, StandardCharsets.UTF_8).split(NEXT, -1);
-          ids.get(parts[0].charAt(0) - '0').add(parts[0].substring(1));
-          job.add(totals, Arrays.copyOfRange(parts, 1, parts.length));
+          String[] parts = new String(entry.value, StandardCharsets.UTF_8).split(Work.NEXT, -1);
+          String[] numbers = Arrays.copyOfRange(parts, 1, parts.length);
+          cell.add(parts[0].charAt(0) - '0', parts[0].substring(1), numbers);
           gone.add(entry.key);
         }
       }
-      if (name != null) {
-        emit(name, end, timestamp);
-      }
+      emit(cell, name, end, timestamp);
       gone.forEach(entries::delete);
     }
 
-    private void emit(String name, long end, long timestamp) {
-      if (!job.joins() || !(ids.get(0).isEmpty() || (ids.get(1).isEmpty() && !job.left))) {
-        StringBuilder lists = new StringBuilder();
-        for (int side = 0; side < ids.size(); side++) {
-          lists.append(",\"").append(job.idLists.get(side)).append("\":[").append(String.join(",", ids.get(side)))
-              .append("]");
-        }
-        String result = "{\"" + job.key + "\":" + name + ",\"windowStart\":\"" + text(end - job.windowMs)
-            + "\",\"windowEnd\":\"" + text(end) + "\"" + (totals.length > 0 ? job.stated(totals) : lists) + "}";
-        context.forward(new Record<>(name, new Answer(job.output, result), timestamp));
+    private void emit(Work.Cell cell, String name, long end, long timestamp) {
+      if (cell != null && cell.hasResult()) {
+        String result = cell.result(name, end - work.windowMs(), end);
+        context.forward(new Record<>(name, new Answer(work.output(), result), timestamp));
       }
-      ids.forEach(Collection::clear);
-      Arrays.fill(totals, "");
     }
   }
 
-  /** The aggregates of each key over all events so far; without aggregates the ids, which need no state. */
-  private static final class Running implements Processor<String, String, String, Answer> {
-    private final Job job;
+  /** The pairs of events of a key. */
+  private static final class Pairs implements Processor<String, String, String, Answer> {
+    private final Work work;
+    private final long[] rangesMs; // from the time of a left event: how much earlier and later the right one may be
     private ProcessorContext<String, Answer> context;
-    private KeyValueStore<Bytes, byte[]> entries; // key -> totals
+    private KeyValueStore<Bytes, byte[]> entries; // side, key, time, increasing number -> id
+    private long lastNumber;
 
-    Running(Job job) {
-      this.job = job;
+    Pairs(Work work) {
+      this.work = work;
+      rangesMs = new long[] {work.beforeMs(), work.afterMs()};
     }
 
     @Override
@@ -393,30 +264,77 @@ public final class KafkaStreamsJob {
       if (record.key().startsWith(MARK)) {
         return;
       }
-      Event event = job.event(0, record.value().substring(1));
-      String stated = ",\"" + job.idLists.get(0) + "\":[" + event.id + "]";
-      if (!job.aggregates.isEmpty()) {
+      int side = record.value().charAt(0) - '0';
+      Work.Event event = work.event(side, record.value().substring(1));
+      lastNumber = Math.max(lastNumber + 1, System.currentTimeMillis() * 1000);
+      entries.put(place(side, event.key, event.timeMs, lastNumber), event.id.getBytes(StandardCharsets.UTF_8));
+      Bytes from = place(1 - side, event.key, Math.max(0, event.timeMs - rangesMs[side]), 0);
+      Bytes to = place(1 - side, event.key, event.timeMs + rangesMs[1 - side] + 1, 0);
+      try (KeyValueIterator<Bytes, byte[]> found = entries.range(from, to)) {
+        while (found.hasNext()) {
+          var entry = found.next();
+          byte[] key = entry.key.get();
+          if (key.length == from.get().length) { // else of another key
+            String id = new String(entry.value, StandardCharsets.UTF_8);
+            long otherMs = ByteBuffer.wrap(key, key.length - 16, 8).getLong();
+            String result = side == 0 ? work.pair(event.key, event.timeMs, event.id, id)
+                : work.pair(event.key, otherMs, id, event.id);
+            context.forward(new Record<>(event.key, new Answer(work.output(), result), record.timestamp()));
+          }
+        }
+      }
+    }
+
+    private static Bytes place(int side, String key, long timeMs, long number) {
+      byte[] name = key.getBytes(StandardCharsets.UTF_8);
+      return Bytes.wrap(ByteBuffer.allocate(17 + name.length).put((byte) side).put(name).putLong(timeMs)
+          .putLong(number).array());
+    }
+  }
+
+  /** The aggregates of each key over all events so far; without aggregates the ids, which need no state. */
+  private static final class Running implements Processor<String, String, String, Answer> {
+    private final Work work;
+    private ProcessorContext<String, Answer> context;
+    private KeyValueStore<Bytes, byte[]> entries; // key -> totals
+
+    Running(Work work) {
+      this.work = work;
+    }
+
+    @Override
+    public void init(ProcessorContext<String, Answer> given) {
+      context = given;
+      entries = context.getStateStore("entries");
+    }
+
+    @Override
+    public void process(Record<String, String> record) {
+      if (record.key().startsWith(MARK)) {
+        return;
+      }
+      Work.Event event = work.event(0, record.value().substring(1));
+      String[] totals = event.numbers;
+      if (totals.length > 0) {
         Bytes key = Bytes.wrap(event.key.getBytes(StandardCharsets.UTF_8));
         byte[] before = entries.get(key);
-        String[] totals = job.numbersOf(event);
         if (before != null) {
-          job.add(totals, new String(before, StandardCharsets.UTF_8).split(NEXT, -1));
+          work.add(totals, new String(before, StandardCharsets.UTF_8).split(Work.NEXT, -1));
         }
-        entries.put(key, String.join(NEXT, totals).getBytes(StandardCharsets.UTF_8));
-        stated = job.stated(totals);
+        entries.put(key, String.join(Work.NEXT, totals).getBytes(StandardCharsets.UTF_8));
       }
-      Answer answer = new Answer(job.output, "{\"" + job.key + "\":" + event.key + stated + "}");
+      Answer answer = new Answer(work.output(), work.running(event, totals));
       context.forward(new Record<>(event.key, answer, record.timestamp()));
     }
   }
 
-  /** A result for each event: its id, key and time, and the fields to keep, of which some are multiplied. */
+  /** A result for each event. */
   private static final class Each implements Processor<String, String, String, Answer> {
-    private final Job job;
+    private final Work work;
     private ProcessorContext<String, Answer> context;
 
-    Each(Job job) {
-      this.job = job;
+    Each(Work work) {
+      this.work = work;
     }
 
     @Override
@@ -426,21 +344,11 @@ public final class KafkaStreamsJob {
 
     @Override
     public void process(Record<String, String> record) {
-      if (record.key().startsWith(MARK)) {
-        return;
+      if (!record.key().startsWith(MARK)) {
+        Work.Event event = work.event(0, record.value().substring(1));
+        Answer answer = new Answer(work.output(), work.each(event));
+        context.forward(new Record<>(event.key, answer, record.timestamp()));
       }
-      Event event = job.event(0, record.value().substring(1));
-      Side side = job.sides.get(0);
-      StringBuilder rest = new StringBuilder();
-      for (String name : job.kept) {
-        JsonNode value = event.fields.get(name);
-        String factor = job.options.text("factor." + name);
-        JsonNode product = factor.isEmpty() ? value
-            : TextNode.valueOf(new BigDecimal(value.asText()).multiply(new BigDecimal(factor)).toPlainString());
-        rest.append(",\"").append(name).append("\":").append(product);
-      }
-      String result = eventText(side.id, side.key, side.time, event, rest.toString());
-      context.forward(new Record<>(event.key, new Answer(job.output, result), record.timestamp()));
     }
   }
 
@@ -448,40 +356,28 @@ public final class KafkaStreamsJob {
     return MARK + side + "/" + partition;
   }
 
-  private static String late(Side side, Event event) {
-    return eventText(side.lateId, side.lateKey, side.lateTime, event, side.lateRest);
-  }
-
-  private static String eventText(String id, String key, String time, Event event, String rest) {
-    return "{\"" + key + "\":" + event.key + ",\"" + id + "\":" + event.id + ",\"" + time + "\":\""
-        + text(event.timeMs) + "\"" + rest + "}";
-  }
-
-  private static String text(long ms) {
-    return LocalDateTime.ofEpochSecond(Math.floorDiv(ms, 1000), Math.floorMod(ms, 1000) * 1_000_000, ZoneOffset.UTC)
-        .format(TIME);
-  }
-
   private static void build(StreamsBuilder builder, Job job) {
-    if (!job.operator.equals("passthrough")) {
+    Work work = job.work;
+    if (!work.operator().equals("passthrough")) {
       builder.addStateStore(
           Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("entries"), Serdes.Bytes(), Serdes.ByteArray()));
     }
-    if (job.operator.equals("tumbling")) {
+    if (WINDOWS.contains(work.operator())) {
       builder.addStateStore(
           Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("marks"), Serdes.String(), Serdes.Long()));
     }
     KStream<String, String> events = null;
-    for (int i = 0; i < job.sides.size(); i++) {
+    for (int i = 0; i < work.sides().size(); i++) {
       int side = i;
       KStream<String, String> one = builder
-          .stream(job.sides.get(side).topic, Consumed.with(Serdes.ByteArray(), Serdes.String()))
-          .process(() -> new Split(job, side));
+          .stream(work.sides().get(side).topic(), Consumed.with(Serdes.ByteArray(), Serdes.String()))
+          .process(() -> new Split(work, side));
       events = events == null ? one : events.merge(one);
     }
-    KStream<String, Answer> answers = switch (job.operator) {
-      case "passthrough" -> events.process(() -> new Each(job));
-      case "running_aggregate" -> shuffled(events, job).process(() -> new Running(job), "entries");
+    KStream<String, Answer> answers = switch (work.operator()) {
+      case "passthrough" -> events.process(() -> new Each(work));
+      case "running_aggregate" -> shuffled(events, job).process(() -> new Running(work), "entries");
+      case "interval" -> shuffled(events, job).process(() -> new Pairs(work), "entries");
       default -> shuffled(events, job).process(() -> new Windows(job), "entries", "marks");
     };
     Serde<Answer> written = Serdes.serdeFrom(
@@ -493,7 +389,7 @@ public final class KafkaStreamsJob {
   }
 
   private static KStream<String, String> shuffled(KStream<String, String> events, Job job) {
-    int tasks = job.sides.get(0).partitions;
+    int tasks = job.partitions.get(0);
     Set<Integer> all = new HashSet<>();
     for (int i = 0; i < tasks; i++) {
       all.add(i);
@@ -505,15 +401,15 @@ public final class KafkaStreamsJob {
             : Set.of(Utils.toPositive(Utils.murmur2(key.getBytes(StandardCharsets.UTF_8))) % count))));
   }
 
-  private static void buildCounts(StreamsBuilder builder, Job job) {
+  private static void buildCounts(StreamsBuilder builder, Work work) {
     KGroupedStream<String, String> events = builder
-        .stream(job.sides.get(0).topic, Consumed.with(Serdes.String(), Serdes.String())).groupByKey();
-    if (job.windowMs == 0) {
-      events.count().toStream().to(job.output, Produced.with(Serdes.String(), Serdes.Long()));
+        .stream(work.sides().get(0).topic(), Consumed.with(Serdes.String(), Serdes.String())).groupByKey();
+    if (work.windowMs() == 0) {
+      events.count().toStream().to(work.output(), Produced.with(Serdes.String(), Serdes.Long()));
     } else {
-      events.windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofMillis(job.windowMs), Duration.ofSeconds(10)))
-          .count().toStream().to(job.output,
-              Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, job.windowMs), Serdes.Long()));
+      events.windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofMillis(work.windowMs()), Duration.ofSeconds(10)))
+          .count().toStream().to(work.output(),
+              Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, work.windowMs()), Serdes.Long()));
     }
   }
 
@@ -559,38 +455,16 @@ public final class KafkaStreamsJob {
     }
   }
 
-  private static Job job(Options given) throws Exception {
-    List<String> inputs = given.list("inputs");
-    List<Side> sides = new ArrayList<>();
-    try (Admin admin = Admin.create(Map.of("bootstrap.servers", given.all.getProperty("bootstrap.servers")))) {
-      var described = admin.describeTopics(inputs).allTopicNames().get();
-      for (int i = 0; i < inputs.size(); i++) {
-        String side = i + ".";
-        sides.add(new Side(inputs.get(i), described.get(inputs.get(i)).partitions().size(), given.text(side + "id"),
-            given.text(side + "key"), given.text(side + "time"), given.text(side + "unit").equals("ms"),
-            given.list(side + "columns"), Filter.of(given, side + "where."), given.list("late").get(i),
-            given.text(side + "late.id"), given.text(side + "late.key"), given.text(side + "late.time"),
-            given.text(side + "late.rest")));
-      }
-    }
-    return new Job(given.text("operator"), sides, given.text("output"), given.text("key"), given.list("id.lists"),
-        given.text("join").equals("left"), given.number("window.ms"), given.number("behind.ms"),
-        given.number("idle.ms"), given.list("kept"), given,
-        given.list("aggregates").stream().map(Aggregate::of).toList());
-  }
-
   public static void main(String[] arguments) throws Exception {
     Properties options = new Properties();
     try (var reader = Files.newBufferedReader(Path.of(arguments[0]))) {
       options.load(reader);
     }
-    Properties given = new Properties();
-    given.putAll(options);
-    Job job = job(new Options(given));
+    Job job = Job.of(options);
     options.keySet().removeIf(name -> ((String) name).startsWith("job."));
     StreamsBuilder builder = new StreamsBuilder();
-    if (job.operator.equals("counts")) {
-      buildCounts(builder, job);
+    if (job.work.operator().equals("counts")) {
+      buildCounts(builder, job.work);
     } else {
       build(builder, job);
     }
