@@ -109,13 +109,8 @@ class SidecarFile:
         workload, topics = self.topics.workload, self.topics
         drops_late = entry is not None and entry.drops_late and operator_of(workload) in _DROPPING
         streams = list(zip(workload.streams, topics.inputs, topics.late, strict=True))
-<<<<<<< HEAD
         has_ids = workload.has_ids
-        sets_aside = workload.sets_aside and not drops_late
-=======
-        has_ids = not workload.aggregates
         sets_aside = workload.sets_aside and not (entry and entry.drops_late)
->>>>>>> 42523901 (testbed: run the workloads on Flink and Spark, too, and pairs on Kafka Streams)
         # With one stream, late events need not name their input.
         late = [
             {

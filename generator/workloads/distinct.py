@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from generator.workloads.seam import Job
 from generator.workloads.sst import Sst
 
 
@@ -13,7 +12,6 @@ class Distinct(Sst):
     """Clicks are collected per page and window, each id once."""
 
     kind: ClassVar[str] = "distinct"
-    job: ClassVar[Job | None] = None
 
     def settings(self, window_ms: int, events_per_window: int) -> dict[str, Any]:
         """A tenth of the clicks is sent twice."""

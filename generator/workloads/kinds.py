@@ -16,17 +16,18 @@ from generator.workloads.seam import Workload
 
 DEFAULT: Final = "sst"
 """The workload of PGVal's published runs."""
+_FIRST: Final = (DEFAULT, "mst")
 
 
 @functools.cache
 def built() -> dict[str, type[Workload]]:
-    """Name -> class: the default and the other one with real jobs first, the others by name."""
+    """Name -> class: PGVal's first, the others by name."""
     found: dict[str, type[Workload]] = {}
     for module in pkgutil.iter_modules(workloads.__path__, f"{workloads.__name__}."):
         for _, one in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
             if issubclass(one, Workload) and "kind" in vars(one) and one.__module__ == module.name:
                 found[one.kind] = one
-    return dict(sorted(found.items(), key=lambda entry: (entry[0] != DEFAULT, entry[1].job is None, entry[0])))
+    return dict(sorted(found.items(), key=lambda entry: (entry[0] not in _FIRST, entry[0] != DEFAULT, entry[0])))
 
 
 def named(name: str) -> Workload:

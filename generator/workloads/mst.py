@@ -23,7 +23,7 @@ from generator.grid import GridPlan, GridSequence
 from generator.sends import DELAYED, LATE, PLAIN, SECOND_COPY, SendBatch
 from generator.wire import ClickWire, UpdateWire, keys
 from generator.workloads.operations import Joined
-from generator.workloads.seam import Events, Job, Load, Stream
+from generator.workloads.seam import Events, Load, Stream
 from generator.workloads.sst import CLICKS
 
 UPDATE_PERCENT: Final = 10.0
@@ -151,7 +151,6 @@ class Mst(Joined):
     streams: ClassVar[tuple[Stream, ...]] = (CLICKS, UPDATES)
     has_text_ids: ClassVar[bool] = True
     rarest_share: ClassVar[float] = UPDATE_PERCENT / 100
-    job: ClassVar[Job | None] = "join"
 
     def check(self, load: Load) -> None:
         """Every window needs updates, and clicks that advance past its middle."""

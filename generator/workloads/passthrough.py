@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from generator.workloads.operations import PerEvent
-from generator.workloads.seam import Job
 from generator.workloads.sst import Sst
 
 
@@ -13,4 +12,3 @@ class Passthrough(PerEvent, Sst):
     """Each click has a result of its own."""
 
     kind: ClassVar[str] = "passthrough"
-    job: ClassVar[Job | None] = None

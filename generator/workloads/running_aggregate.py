@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from generator.workloads.operations import Running
-from generator.workloads.seam import Job
 from generator.workloads.sst import Sst
 
 
@@ -13,4 +12,3 @@ class RunningAggregate(Running, Sst):
     """Clicks are collected per page, without windows."""
 
     kind: ClassVar[str] = "running_aggregate"
-    job: ClassVar[Job | None] = None

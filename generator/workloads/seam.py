@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Literal, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,6 @@ Numbers = npt.NDArray[np.int64]
 Columns = tuple[list[int], list[int]]
 CLOSING_PER_PARTITION: Final = 256
 """Number of events per partition among which one for each partition is searched."""
-Job = Literal["window", "join"]
-"""What the jobs of the real engines do with PGVal's events."""
 
 
 @dataclass(frozen=True)
@@ -222,9 +220,6 @@ class Workload(Section, ABC):
     """Fields of its events that a result has, too."""
     partitioned_by: ClassVar[str | None] = None
     """Which of `carried` is the key of the record of a result; None: the key of the result."""
-    job: ClassVar[Job | None] = None
-    """The job of real engines for PGVal's clicks that computes it; None: none does. A generic job finds in the
-    methods below what it computes."""
 
     @property
     def stages(self) -> tuple[Workload, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from generator.workloads.seam import Job
 from generator.workloads.sst import Sst
 
 
@@ -13,7 +12,6 @@ class SessionWindow(Sst):
     """Bursts of clicks are collected per page, with a gap of half a window."""
 
     kind: ClassVar[str] = "session_window"
-    job: ClassVar[Job | None] = None
 
     def settings(self, window_ms: int, events_per_window: int) -> dict[str, Any]:
         """Bursts of one window, with pauses that are longer than the gap."""

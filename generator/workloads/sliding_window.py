@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from generator.workloads.operations import Sliding
-from generator.workloads.seam import Job
 from generator.workloads.sst import Sst
 
 
@@ -13,4 +12,3 @@ class SlidingWindow(Sliding, Sst):
     """Clicks are collected per page in windows that overlap."""
 
     kind: ClassVar[str] = "sliding_window"
-    job: ClassVar[Job | None] = None

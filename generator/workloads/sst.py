@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from generator.wire import ClickWire, keys
 from generator.workloads.operations import Tumbling
-from generator.workloads.seam import Job, Load, Stream
+from generator.workloads.seam import Load, Stream
 
 CLICKS: Final = Stream(
     "click",
@@ -26,7 +26,6 @@ class Sst(Tumbling):
     kind: ClassVar[str] = "sst"
     streams: ClassVar[tuple[Stream, ...]] = (CLICKS,)
     has_text_ids: ClassVar[bool] = True
-    job: ClassVar[Job | None] = "window"
 
     @property
     def id_lists(self) -> tuple[str, ...]:

@@ -39,19 +39,6 @@ class KafkaStreamsEngine(JvmEngine):
         self.own_servers: tuple[str, ...] = ()
         """The bootstrap servers of each instance if each has its own link. Set before the start."""
 
-<<<<<<< HEAD
-    @classmethod
-    def workloads(cls) -> tuple[str, ...]:
-        """Those with one of its operators, on texts, without a stage before or after them."""
-        return tuple(
-            name
-            for name, one in ((name, named(name)) for name in built())
-            if one.operator(1).get("operator", DEFAULT_OPERATOR) in _OPERATORS
-            and not (one.streams[0].layout or one.follows or one.carried)
-        )
-
-=======
->>>>>>> 42523901 (testbed: run the workloads on Flink and Spark, too, and pairs on Kafka Streams)
     def _command(self, instance: int) -> list[str | Path]:
         properties = self._folder / f"{self.name}-{instance}.properties"
         own = {"bootstrap.servers": self.own_servers[instance]} if self.own_servers else {}
