@@ -58,6 +58,8 @@ ONLY_IN_JSON: Final = {
     "readyz_in_the_outage",
     "missing_retracted",
     "whole_events_per_second",
+    "driver_resident_max_mib",
+    "all_resident_max_mib",
     "batches",
     "validate_whole_seconds",
     "after_warm_up_batches_over_2s",
@@ -83,7 +85,6 @@ the lengths of values |
 | `dropped`, `missing_found` | ids that the load left out of results, and those that were found (the last window is \
 still open at the end) |
 | `repeated`, `duplicate_found` | ids that the load repeated in a result, and those that were found |
-| `all_resident_max_mib` | the sum of the largest sizes of all processes |
 | `together_max_mib` | largest memory of all processes at one time; a page that n processes share counts as 1/n |"""
 
 

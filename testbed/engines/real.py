@@ -214,8 +214,8 @@ def operator_of(of: Workload) -> str:
 
 
 def _computes(operators: Sequence[str], of: Workload) -> bool:
-    """Whether a generic job with these operators computes a workload: it decodes texts, each with an id and one key, and
-    its results have nothing beside ids or aggregates."""
+    """Whether a generic job with these operators computes a workload: it decodes texts, each with an id and one key,
+    and its results have nothing beside ids or aggregates."""
     return (
         operator_of(of) in operators
         and not any(stream.layout or stream.has_words or "id" not in stream.fields for stream in of.streams)
