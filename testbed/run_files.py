@@ -72,16 +72,16 @@ class Topics:
 
     def engine(self, bootstrap_servers: str, window_ms: int, **settings: Any) -> EngineSettings:
         """The settings of the reference engine that runs the workload."""
-        given: dict[str, Any] = {"window_ms": window_ms, **self.workload.operator(window_ms), **settings}
-        return EngineSettings(
-            bootstrap_servers=bootstrap_servers,
-            workload=self.workload,
-            inputs=self.inputs,
-            output=self.output,
-            late=self.late[0],
-            late_updates=self.late[-1],
-            **given,
-        )
+        given: dict[str, Any] = {
+            "inputs": self.inputs,
+            "output": self.output,
+            "late": self.late[0],
+            "late_updates": self.late[-1],
+            "window_ms": window_ms,
+            **self.workload.operator(window_ms),
+            **settings,
+        }
+        return EngineSettings(bootstrap_servers=bootstrap_servers, workload=self.workload, **given)
 
 
 @dataclass(frozen=True)
