@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections import Counter
 from decimal import Decimal
@@ -254,7 +255,7 @@ def test_sums_over_ids_name_the_lost_and_the_repeated_event(
     assert explain.run(pipeline.state("state"), ids[30]) == 0
     said = capsys.readouterr().out
     assert "read as an input event from" in said
-    assert f"(ids {ids[30]}, {ids[31]})" in said
+    assert re.search(rf"\(ids ({ids[30]}, {ids[31]}|{ids[31]}, {ids[30]})\)", said)
 
 
 def test_values_beside_ids_must_follow_from_the_ids(pipeline: Pipeline) -> None:
