@@ -36,8 +36,9 @@ class Cell:
 
 
 def _fitting(name: str) -> str:
-    """``name`` as a part of the names of files and topics, which Kafka limits to 249 characters."""
-    plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    """``name`` as a part of the names of files and topics, which Kafka limits to 249 characters, and of topologies of
+    Storm, which have no dots."""
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
     if plain == name and len(name) <= _NAME_MAX:
         return name
     # What was replaced or cut off must still distinguish two cells.

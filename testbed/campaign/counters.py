@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import Final, Self
 
@@ -45,7 +46,7 @@ class CounterSampler:
         while not self._end.wait(_EVERY_SECONDS):
             try:
                 found = self._counters()
-            except (EngineError, OSError, ValueError, KeyError):
+            except (EngineError, OSError, HTTPException, ValueError, KeyError):
                 continue  # it does not run, or restarts
             now_us = time.time_ns() // 1000
             self.rows += [(now_us, part, name, value) for part, of in found.items() for name, value in of.items()]

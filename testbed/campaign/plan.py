@@ -261,6 +261,14 @@ class CampaignPlan(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        # A worker without a partition never gets one of its own, and holds back the watermark of Flink.
+        if self.partitions < self.parallelism:
+            raise ValueError(
+                f"partitions ({self.partitions}) is below parallelism ({self.parallelism}): a worker would have no "
+                "partition; raise it"
+            )
+        if self.search is not None and "rate" in self.axes:
+            raise ValueError("a search sets the rate of its trials; remove axes.rate")
         if self.search is not None and set(self.faults) != {"none"}:
             raise ValueError("a search has no faults; write faults: [none]")
         keys = self.keys * self.producers
