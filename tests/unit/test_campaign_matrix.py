@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[2]
         ({"workloads": ["mst"], "rate": 40}, "rate is too low for one update"),
         ({"workloads": ["mst"], "rate": 3000, "update_percent": 0.1}, "rate is too low for one update"),
         ({"parallelism": 6}, "parallelism: "),
-        ({"parallelism": 3}, r"partitions \(2\) is below parallelism \(3\)"),
+        ({"parallelism": 3}, "partitions (2) is below parallelism (3)"),
         ({"engine_options": {"reference": {"a": "b"}}}, "reference has no options; use flink"),
         ({"axes": {"storm.topology.workers": [1]}}, "storm is not one of engines; remove storm.topology.workers"),
         ({"axes": {"kafka.acks": ["all"]}}, "axes.kafka.acks: kafka.acks is not an axis; use rate, "),
