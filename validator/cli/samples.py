@@ -254,7 +254,8 @@ def _understood(config: Config, one: Event | Result) -> str:
         return f"{event}, in the {cells} {_time(min(starts))}"
     ids = [item for found in one.ids for item in found]
     some = ", ".join(_shown(item) for item in ids[:_IDS_SHOWN]) + (", ..." if len(ids) > _IDS_SHOWN else "")
-    count = plural(len(ids), "id") if one.stated_count is None else plural(one.stated_count, "event")
+    counted = "event" if config.oracle.pair_rule is None else "pair"
+    count = plural(len(ids), "id") if one.stated_count is None else plural(one.stated_count, counted)
     where = ""
     if one.window_start_us is not None:
         of_what = "the window from" if config.oracle.result_time == "window_start" else "an event at"

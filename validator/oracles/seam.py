@@ -417,7 +417,8 @@ class Oracle(Frozen):
             # SEMANTICS 2.34: with sums over ids, the ids of the events are looked up.
             is_looked_up = self.has_windows and self.stated.sums_of_ids is not None and place.startswith("inputs")
             if entry.fields.id is not None and not is_looked_up:
-                raise broken_rule_at(f"{place}.fields.id", "evidence values does not use it", "leave it out")
+                fix = "leave it out, or add count to oracle.values" if self.stated.digests else "leave it out"
+                raise broken_rule_at(f"{place}.fields.id", "evidence values does not use it", fix)
         for place, entry in events:
             if entry.duplicates == "collapse":
                 problem = "repeated events cannot be recognised without ids"

@@ -459,7 +459,7 @@ class _Known:
         place = values.stated[i].place
         events, aside = self.aggregates(self.entries(cell, _INPUT), place), self.aside(cell, place)
         given = [number or Decimal(0) for number in (*(one.sum for one in aside), *self.stated(cell, i))]
-        if any(one.numbers < one.events for one in (*events, *aside)) or any(number % 1 for number in given):
+        if any(one.numbers < one.events for one in (*events, *aside)) or any(number != int(number) for number in given):
             return None
         total = sum(int(one.sum or 0) for one in events)
         return total, sum(map(int, given)) - total

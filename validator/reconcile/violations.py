@@ -100,7 +100,10 @@ def changed_violations(
         provable = np.where(before > sure_before, lookup_us, provable)
         at = _happened_us(those, name)
         first = np.where(before > 0, those[f"began_{name}"], lookup_us)
-        keys, windows, counted = cells.keys(rows).to_pylist(), those["window_start_us"], those["expected_count"]
+        keys, windows = cells.keys(rows).to_pylist(), those["window_start_us"]
+        # SEMANTICS 2.12: where results state pairs, a cell counts events, and its verdict pairs.
+        has_pairs = rules.oracle.pair_rule is not None
+        counted = judged.counts["expected"][differs] if has_pairs else those["expected_count"]
         for i, row in enumerate(rows.tolist()):
             count, change = int(now[i]), int(sure[i]) - int(sure_before[i])
             window, key = int(windows[i]), keys[i]

@@ -76,7 +76,8 @@ def _interval(
     if owed - len(distances) > (1 - ENOUGH) * owed:
         refuted = (
             f"{owed - len(distances):,} of {owed:,} pairs within the interval are in no result: the pipeline may join "
-            "some events only. Write their condition as oracle.where."
+            "some events only (write their condition as oracle.where), or only events that are apart, which this "
+            "oracle cannot say."
         )
     return Intervals(time, within(before, after, *topics, join=join, doubts=(doubt,)), refuted)
 
