@@ -22,7 +22,7 @@ from tests.unit.demo_scenarios import LEADER, WITHOUT_DISK, WORKER, in_file, pla
         ({"kind": "process_kill"}, {"targets": {}}, "the demo sets targets"),
         ({"kind": "container_kill", "target": "web"}, {}, "container_kill .* type container"),
         ({"kind": "process_kill", "target": "web"}, {}, "demo with reference .* target web; .* refer"),
-        ({"kind": "process_kill", "target": {"pick": 3}}, {}, " 4 workers, .* 3 of reference"),
+        ({"kind": "process_kill", "target": {"pick": 5}}, {}, " 6 workers, .* 5 of reference"),
         ({"kind": "process_kill", "target": {"pick": "100%"}}, {}, "hit all replicas"),
         ({"kind": "clock_jump"}, {}, "clock_jump is not supported"),
     ],
@@ -121,7 +121,7 @@ def test_options_that_contradict_each_other_are_refused(given: dict[str, Any], s
         planned(**given)
 
 
-@pytest.mark.parametrize(("engine", "pick", "hit", "most"), [("flink", 2, 3, 3), ("storm", "one", 2, 1)])
+@pytest.mark.parametrize(("engine", "pick", "hit", "most"), [("flink", 4, 5, 5), ("storm", "one", 2, 1)])
 def test_a_group_that_leaves_no_worker_is_refused_with_the_required_number(
     engine: str, pick: int | str, hit: int, most: int, tmp_path: Path
 ) -> None:
