@@ -103,7 +103,7 @@ def judged(values: dict[str, str], worlds: Sequence[Window], number_of: Callable
         middle = chance.randrange(len(window.used))
         for part in (window.used[:middle], window.used[middle:]):
             sums = [sum(number_of(id_) ** power for id_ in part) for power in (1, 2)]
-            said = [Decimal(total % 2**64 - chance.choice((0, 2**64)) if part else 0) for total in sums]
+            said = [Decimal(total % 2**64 - chance.choice((0, 2**64, 2**98)) if part else 0) for total in sums]
             of_part = {"window_start_us": number * SIZE_US, "count": len(part), "values": said[: len(read_as)]}
             results.append(place | of_part | {"offset": len(results), "status": DECODED, "ids": [], "text_ids": []})
     grouped = [
