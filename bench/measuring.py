@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from testbed.demo.memory import memory_usage_of, tree_of
+from testbed.periodic import PeriodicSampler
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -23,33 +23,22 @@ class Usage:
     cpu_seconds: float = 0.0
 
 
-class Sampler:
+class Sampler(PeriodicSampler):
     """A context manager that samples a process and its descendants until the `with` block ends."""
 
     def __init__(self, pid: int, every_seconds: float = 0.5) -> None:
+        super().__init__("usage", every_seconds)
         self._pid = pid
-        self._every = every_seconds
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
         self.usage: dict[str, Usage] = {}
         self.together_max = 0
         """Largest `memory_usage_of` in one sample, in bytes."""
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+    def _sample(self) -> None:
+        for pid in tree_of(self._pid):
+            self._sample_of(pid)
+        self.together_max = max(self.together_max, memory_usage_of(self._pid).bytes)
 
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._end.wait(self._every):
-            for pid in tree_of(self._pid):
-                self._sample(pid)
-            self.together_max = max(self.together_max, memory_usage_of(self._pid).bytes)
-
-    def _sample(self, pid: int) -> None:
+    def _sample_of(self, pid: int) -> None:
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
             resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from testbed.engines.base import EngineError
+from testbed.periodic import PeriodicSampler
 
 Row = tuple[int, str, str, float]
 """Time in microseconds, part of the engine, name, value."""
@@ -22,34 +22,22 @@ _SCHEMA: Final = pa.schema(
 )
 
 
-class CounterSampler:
+class CounterSampler(PeriodicSampler):
     """A context manager that asks in a thread of its own: an engine that is hit may answer late, or not at all."""
 
     def __init__(self, counters: Callable[[], Mapping[str, Mapping[str, float]]]) -> None:
         """``counters``: part -> name -> value. May raise EngineError, OSError, ValueError or KeyError."""
+        super().__init__("counters", _EVERY_SECONDS)
         self.rows: list[Row] = []
         self._counters = counters
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="counters", daemon=True)
 
-    def __enter__(self) -> Self:
-        """Start the thread."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End the thread."""
-        self._end.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._end.wait(_EVERY_SECONDS):
-            try:
-                found = self._counters()
-            except (EngineError, OSError, HTTPException, ValueError, KeyError):
-                continue  # it does not run, or restarts
-            now_us = time.time_ns() // 1000
-            self.rows += [(now_us, part, name, value) for part, of in found.items() for name, value in of.items()]
+    def _sample(self) -> None:
+        try:
+            found = self._counters()
+        except (EngineError, OSError, HTTPException, ValueError, KeyError):
+            return  # it does not run, or restarts
+        now_us = time.time_ns() // 1000
+        self.rows += [(now_us, part, name, value) for part, of in found.items() for name, value in of.items()]
 
 
 def write(path: Path, rows: Sequence[Row]) -> None:

@@ -7,7 +7,6 @@ process's, and the row `machine` has that of all others.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from testbed.gc_log import GcLogs
+from testbed.periodic import PeriodicSampler
 
 MACHINE: Final = "machine"
 GROUP: Final = "group"
@@ -62,7 +62,7 @@ class _Counts:
     memory: int = 0
 
 
-class Sampler:
+class Sampler(PeriodicSampler):
     """A context manager that samples in a thread. ``samples`` are those so far."""
 
     def __init__(
@@ -71,12 +71,11 @@ class Sampler:
     ) -> None:  # fmt: skip
         """``processes``: name -> id of the leader of its process group, None if it does not run. ``lag``: the events
         that the engine has not consumed yet, None if unknown. ``collectors``: the logs of the JVMs."""
+        super().__init__("sampler", _EVERY_SECONDS)
         self.samples: list[Sample] = []
         self._processes = processes
         self._lag = lag
         self._collectors = collectors or GcLogs(())
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
         self._before: dict[tuple[int, str], _Counts] = {}
         self._members: dict[str, list[int]] = {}
         self._leaders: dict[str, int] = {}
@@ -87,13 +86,7 @@ class Sampler:
         """Take the first sample, from which the counters run, and start the thread."""
         self._sample()
         self.samples.clear()
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End the thread."""
-        self._end.set()
-        self._thread.join()
+        return super().__enter__()
 
     def _run(self) -> None:
         due = time.monotonic()

@@ -7,11 +7,12 @@ PSS, the resident size is used, which counts a shared page in each process.
 from __future__ import annotations
 
 import os
-import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
+
+from testbed.periodic import PeriodicSampler
 
 _PROC: Final = Path("/proc")
 _EVERY_SECONDS: Final = 1.0
@@ -26,25 +27,16 @@ class MemoryUsage:
     pss: bool
 
 
-class MemoryPeak:
+class MemoryPeak(PeriodicSampler):
     """A context manager that samples in a thread. ``peak`` is the largest sample; None without /proc."""
 
     def __init__(self) -> None:
+        super().__init__("memory", _EVERY_SECONDS)
         self.peak: MemoryUsage | None = None
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
 
     def __enter__(self) -> Self:
         """Start sampling."""
-        if _PROC.is_dir():
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop sampling."""
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        return super().__enter__() if _PROC.is_dir() else self
 
     def line(self) -> str:
         """Return one line of text about the peak."""
@@ -53,11 +45,10 @@ class MemoryPeak:
         kind = "" if self.peak.pss else " (resident sizes: shared pages are counted more than once)"
         return f"Memory: at most {self.peak.bytes / 2**30:.1f} GiB in {self.peak.processes} processes{kind}."
 
-    def _watch(self) -> None:
-        while not self._ended.wait(_EVERY_SECONDS):
-            taken = memory_usage_of(os.getpid())
-            if self.peak is None or taken.bytes > self.peak.bytes:
-                self.peak = taken
+    def _sample(self) -> None:
+        taken = memory_usage_of(os.getpid())
+        if self.peak is None or taken.bytes > self.peak.bytes:
+            self.peak = taken
 
 
 def tree_of(root: int) -> set[int]:
