@@ -59,6 +59,7 @@ CERTAIN: Final = (
 ESTIMATED: Final = (
     "blocked",
     "blocked_overdue",
+    "blocked_retired",  # blocked_overdue of the cells that retire
     "blocked_due_us",
     "cells_settled",
     "cells_verified",
