@@ -269,6 +269,10 @@ def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
         version = 2 * version + resolved
     # SEMANTICS 2.30: the columns of a key say as much as its facts (`key_verdicts.compare`).
     compared = np.full(len(version), True) if cells.oracle.by_key else cells["x_version"] == version
+    state = _outstanding_state(cells, clock, rules)
+    if rules.oracle.having:
+        # SEMANTICS 2.33: a cell without results owes nothing only once it is due. A later run may let it wait again.
+        compared = compared & ((observed > 0) | _is_due(state, clock, rules))
     same = same_fingerprints(cells, rules)
     refuted = same & compared & _differ(cells)
     agrees = same & ~refuted
@@ -291,7 +295,6 @@ def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
         # SEMANTICS 2.30: only an excess waits for inputs: more events make no loss smaller.
         provisional &= cells["x_duplicate"] + cells["x_unknown"] > 0
     in_scope = _in_scope(cells, clock, rules.oracle.scope_margin_us)
-    state = _outstanding_state(cells, clock, rules)
     found = _counts(cells, observed, agrees, provisional, resolved)
     return _scoped(
         cells,
@@ -496,15 +499,20 @@ def _counts(cells: Columns, observed: Ints, agrees: Bools, provisional: Bools, r
     }
 
 
+def _is_due(state: Ints, clock: Clock, rules: Rules) -> Bools:
+    # SEMANTICS 3.31: at the end of a run unconsumed contributions are counted in every cell, due or not: no run may
+    # pass while the engine has input to read.
+    at_end = rules.reports_unconsumed and clock.run_end.is_end
+    return np.full(len(state), True) if at_end else (state == MISSING) | (state == OVERDUE)
+
+
 def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], it: _Decisions) -> Judged:
     """Apply scope, and classify outstanding contributions by the state of their cell."""
     outstanding = found["outstanding"]
     is_missing = it.state == MISSING
     # SEMANTICS 2.3: excuses apply once the cell is overdue or missing; pending and blocked contributions stay so.
     late_enough = is_missing | (it.state == OVERDUE)
-    # SEMANTICS 3.31: at the end of a run unconsumed contributions are counted in every cell, due or not: no run may
-    # pass while the engine has input to read.
-    is_due = np.full(len(cells), True) if rules.reports_unconsumed and clock.run_end.is_end else late_enough
+    is_due = _is_due(it.state, clock, rules)
     nothing = np.zeros(len(cells), dtype=np.int64)
     # SEMANTICS 2.9: under policy `drop` an engine rightly drops what came after its window could close. Under `report`
     # such a contribution stays missing.
