@@ -156,7 +156,6 @@ class Run:
         self.tables = tables
         self.instants: list[Instant] = []
         self.folded_from: list[int] = []
-        self.recalled = 0
         self.record = self._new_record()
         self.judging = self._judging(0)
         self._facts = facts
@@ -191,11 +190,8 @@ class Run:
         rules, time_rules = self.case.rules, time_rules_of(self.case)
         saved = saved_cells(self._saver.state, rules, time_rules) if self._saver is not None else None
         assert not isinstance(saved, str), saved
-        saved_cells_seen = None if saved is None else saved.evicted.sums.cells_seen
         found = recover(self.tables, time_rules, rules.oracle, saved)
         self.folded_from.append(found.folded_from)
-        if saved_cells_seen is not None and found.folded_from:
-            self.recalled += saved_cells_seen - found.evicted.sums.cells_seen
         self.record = self._new_record()
         restore_record(self.tables, self.record)
         self.judging = self._judging(found.progress.batch + 1, found)

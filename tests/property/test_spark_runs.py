@@ -65,6 +65,7 @@ ESTIMATED: Final = (
     "cells_verified",
     "cells_estimated",
 )
+BLOCKED: Final = ("blocked", "blocked_overdue", "blocked_retired", "blocked_due_us")
 
 
 class Forgetful(Run):
@@ -139,19 +140,43 @@ def disagreements(it: Case, number: int, run: Run, opinion: Opinion, gone: set[C
     return [*wrong, *(text for text in one.differences if not any(part in text for part in of_all))]
 
 
-def totals_after(it: Case, plain: CellTotals, other: CellTotals, *, restarted: bool) -> dict[str, tuple[Any, Any]]:
+def _known_again(counts: dict[str, int]) -> dict[str, int]:
+    """The counts, with the outstanding contributions as one."""
+    outstanding = ("pending", "blocked", "overdue", "missing")
+    return {name: n for name, n in counts.items() if name not in outstanding} | {
+        "outstanding": sum(counts[name] for name in outstanding)
+    }
+
+
+def totals_after(
+    it: Case, plain: CellTotals, other: CellTotals, *, restarted: bool, saves: bool
+) -> dict[str, tuple[Any, Any]]:
     """The totals in which the two processes differ."""
     one, two = totals(plain), totals(other)
+    if restarted and not saves and two["counts"]["missing"] < one["counts"]["missing"]:
+        # docs/limits.md: after such a restart, losses can wait for their proof again. They stay on record.
+        one, two = ({"on_record": kept["on_record"], **_known_again(kept["counts"])} for kept in (one, two))
+        return {name: (one[name], two[name]) for name in one if one[name] != two[name]}
     if restarted:
         # After a restart the results of earlier comparisons are unknown until the next comparison.
         two |= {name: one[name] for name in ("matched", "set_aside")}
+        if not saves or it.oracle.merging_gap_us is not None:
+            # Nor is it always known when a cell closed.
+            two |= {name: one[name] for name in ("blocked_due_us", "unconsumed_due_us") if two[name] is not None}
         if it.rules.compares_all:
             # Without a comparison, contributions that are not due are estimates.
             one, two = ({**kept, "counts": {name: kept["counts"][name] for name in CERTAIN}} for kept in (one, two))
             two |= {name: one[name] for name in ESTIMATED}
-    # Settled cells that left memory wait longer before they retire undecided.
-    one["cells_undecided"] = max(one["cells_undecided"], two["cells_undecided"])
-    two["cells_undecided"] = one["cells_undecided"]
+            one, two = ({**kept, "events": sum(kept["events"].values())} for kept in (one, two))
+            one, two = (
+                {**kept, "inputs": {topic: counts.read for topic, counts in kept["inputs"].items()}}
+                for kept in (one, two)
+            )
+    if one["cells_undecided"] != two["cells_undecided"]:
+        # Settled cells that left memory wait longer before they retire undecided, so what they block is retired later.
+        overdue = [kept["blocked_overdue"] + kept["blocked_retired"] for kept in (one, two)]
+        one, two = ({**kept, **dict.fromkeys((*BLOCKED, "cells_undecided"))} for kept in (one, two))
+        one["blocked_overdue"], two["blocked_overdue"] = overdue
     return {name: (one[name], two[name]) for name in one if one[name] != two[name]}
 
 
@@ -171,7 +196,7 @@ def play(it: Case, retention_us: int, facts: Sequence[pa.Table], folder: Path, s
     )
     gone: set[Cell] = set()
     found: list[str] = []
-    restarted = False
+    restarted = waited = False
     for number, (step, opinion) in enumerate(zip(it.history.steps, opinions(it), strict=True)):
         plain.take(number)
         other.take(number)
@@ -180,7 +205,8 @@ def play(it: Case, retention_us: int, facts: Sequence[pa.Table], folder: Path, s
         stays = set(zip(cells["window_start_us"].tolist(), cells.keys().to_pylist(), strict=True))
         left = {name_of(row) for row in plain.rows} - stays
         gone |= left
-        odd = totals_after(it, plain.judging.sums, other.judging.sums, restarted=restarted)
+        waited |= plain.judging.sums.cells_undecided != other.judging.sums.cells_undecided
+        odd = totals_after(it, plain.judging.sums, other.judging.sums, restarted=restarted, saves=saves)
         found += [f"step {number}: totals of the plain process and of the other one: {odd}"] * bool(odd)
         seen.ended.update([step.ending] if step.ending != "none" else [])
         seen.retirements += bool(left)
@@ -190,7 +216,10 @@ def play(it: Case, retention_us: int, facts: Sequence[pa.Table], folder: Path, s
         if rng.random() < (0.7 if step.ending != "none" else 0.35):
             other.restart()
             restarted = True
-    found += ["other violations"] * (persisted(plain.tables) != persisted(other.tables))  # type: ignore[arg-type]
+    one, two = persisted(plain.tables), persisted(other.tables)  # type: ignore[arg-type]
+    if waited:
+        one, two = (sorted(row[1:] for row in rows) for rows in (one, two))  # without the batch that recorded them
+    found += ["other violations"] * (one != two)
     accused = sum(sum(part["confirmed"].to_pylist()) for part in plain.tables.scan(Table.VIOLATIONS))
     # SEMANTICS 2.25: these engines write open sessions when the input rests, so their sessions are in parts.
     is_right = it.causal and it.oracle.merging_gap_us is None
