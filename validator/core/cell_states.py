@@ -14,25 +14,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from validator.core.totals import CellTotals, TopicCounts
+from validator.core.totals import CellTotals, Name, shares, summed
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, present
 from validator.model.frontier import Clock, RunEnd
-from validator.reconcile.cells import SIDES, Cells, Columns
-from validator.reconcile.facts import Side
-from validator.reconcile.judge import (
-    CONTRIBUTIONS,
-    EXCESS,
-    INCORRECT,
-    RESULTS,
-    VIOLATIONS,
-    Judged,
-    Rules,
-    due_base,
-    is_read_through,
-)
-
-Name = tuple[str, ...]
-"""A field of `CellTotals`, followed by the keys of the number in it."""
+from validator.reconcile.cells import Cells, Columns
+from validator.reconcile.judge import Judged, Rules, due_base, is_read_through
 
 _ALL_VERDICTS_DEPEND_ON: Final = ("horizon_us", "unread_since_us", "unprovable_offsets", "retired", "accepted_records")
 """Fields of a clock on which every verdict depends."""
@@ -102,86 +88,6 @@ def _until_us(cells: Columns, kind: Waits, rules: Rules) -> Ints:
     return (
         cells["end_us"] if kind is Waits.END else due_base(cells) + min(rules.overdue_after_us, rules.missing_after_us)
     )
-
-
-def shares(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> dict[Name, Ints]:
-    """Return what each of these cells adds to the totals. ``on_record``: the counts of `VIOLATIONS` to add."""
-    it = judged
-    settled = it.settled & it.in_scope
-    incorrect = np.logical_or.reduce([on_record[name] > 0 for name in INCORRECT])
-    processed, late, duplicate = it.counts["processed"], it.counts["late"], it.counts["duplicate"]
-    found: dict[Name, Any] = {
-        **{("counts", name): it.counts[name] for name in CONTRIBUTIONS},
-        **{("results", name): it.counts[name] for name in RESULTS},
-        **{("on_record", name): on_record[name] for name in VIOLATIONS},
-        # SEMANTICS 4.18: what is not on record stays suspected in the totals of retired cells.
-        **{("unproven", name): np.maximum(it.counts[name] - on_record[name], 0) for name in VIOLATIONS},
-        ("matched",): it.matched,
-        ("carried",): it.carried,
-        ("outside",): it.outside,
-        ("cells_seen",): np.ones_like(settled),
-        ("cells_closed",): it.closed,
-        ("cells_verified",): settled & it.closed & ~it.violated,
-        ("cells_violated",): it.violated,
-        ("cells_in_excess",): np.logical_or.reduce([on_record[name] > 0 for name in EXCESS]),
-        ("cells_missing",): on_record["missing"] > 0,
-        ("incorrect_ids",): np.where(incorrect, np.maximum(it.incorrect_ids, 1), 0),
-        ("cells_settled",): it.settled,
-        ("cells_sampled",): it.refuted | (it.agrees & it.compared),
-        ("cells_refuted",): it.refuted,
-        ("cells_estimated",): it.estimated,
-        ("doubtful",): it.doubtful,
-        ("elsewhere",): it.elsewhere,
-        ("apart",): it.apart,
-        ("ends_right",): it.ends_right,
-        ("ends_wrong",): it.ends_wrong,
-        ("unproven_splits",): it.unproven_splits,
-        ("unconsumed_overdue",): it.unconsumed_overdue,
-        ("blocked_overdue",): it.blocked_overdue,
-        ("held_long",): it.held_long,
-        ("settled_expected",): np.where(settled, it.counts["expected"], 0),
-        # SEMANTICS 6.1: late and rejected events are handled.
-        ("settled_handled",): np.where(settled, processed + late + it.counts["rejected"], 0),
-        ("settled_exact",): np.where(settled, np.maximum(processed - duplicate, 0), 0),
-        **{("inputs", topic, name): of for topic, each in it.by_input.items() for name, of in each.items()},
-        **{("outputs", topic, name): of for topic, each in it.by_output.items() for name, of in each.items()},
-        **{("set_aside", side, name): of for side, each in it.by_set_aside.items() for name, of in each.items()},
-    }
-    non_cells = cells.non_cells
-    if non_cells is not None:
-        found = {name: np.where(non_cells, 0, values) for name, values in found.items()}
-        found["keys_scattered",] = non_cells & judged.scattered
-    return found | _records(cells, judged)
-
-
-def _records(cells: Columns, judged: Judged) -> dict[Name, Ints]:
-    """Return the records that each row counts, by what became of them (SEMANTICS 5.1). The row of a key, which is
-    not a cell, counts results, too."""
-    events, in_scope = cells[f"{SIDES[Side.INPUT]}_records"], judged.in_scope
-    answers = sum(cells[f"{name}_records"] for side, name in SIDES.items() if side is not Side.INPUT)
-    return {
-        ("events", "settled"): np.where(in_scope & judged.settled, events, 0),
-        ("events", "open"): np.where(in_scope & ~judged.settled, events, 0),
-        ("events", "out_of_scope"): np.where(in_scope, 0, events),
-        ("answers",): np.asarray(answers),
-    }
-
-
-def summed(totals: Mapping[Name, int]) -> CellTotals:
-    """Return named totals as `CellTotals`. Totals that are not named are 0."""
-    empty = CellTotals.empty()
-    nested: dict[str, dict[str, Any]] = {"counts": dict(empty.counts), "results": dict(empty.results)}
-    plain: dict[str, int] = {}
-    for (field, *more), value in totals.items():
-        if not more:
-            plain[field] = value
-        elif len(more) == 1:
-            nested.setdefault(field, {})[more[0]] = value
-        else:
-            nested.setdefault(field, {}).setdefault(more[0], {})[more[1]] = value
-    for field in ("inputs", "outputs", "set_aside"):
-        nested[field] = {part: TopicCounts(**counts) for part, counts in nested.get(field, {}).items()}
-    return CellTotals(**nested, **plain)  # type: ignore[arg-type]
 
 
 def totals_of(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> CellTotals:

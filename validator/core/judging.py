@@ -30,7 +30,7 @@ from validator.oracles.alternatives import begins
 from validator.oracles.seam import Oracle
 from validator.reconcile import key_verdicts
 from validator.reconcile.cell_index import CellIndex
-from validator.reconcile.cells import RETIRED_BEFORE, STALE, Cells, Columns, SomeCells, contributing, unowed
+from validator.reconcile.cells import STALE, Cells, Columns, SomeCells, contributing, unowed
 from validator.reconcile.compare import Compared, PartitionOffsets, RequestedIds, TopicPartition, compare, expanded
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import (
@@ -47,6 +47,7 @@ from validator.reconcile.judge import (
     joined,
     judge,
 )
+from validator.reconcile.quantities import RETIRED_BEFORE
 from validator.reconcile.unknown_ids import UnknownIds
 from validator.reconcile.violations import changed_violations, confirmed_of, note_recorded_violations
 

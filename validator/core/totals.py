@@ -1,13 +1,25 @@
-"""Totals over the cells of a state: those in memory, and those that retention has dropped."""
+"""Totals over the cells of a state: those in memory, and those that retention has dropped.
+
+Each number is declared once, as a field of `CellTotals`: its fold, and what a judged cell adds to it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from validator.core.fit import Fit
-from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS
+from validator.model.arrays import Bools, Ints
+from validator.reconcile.cells import Columns
+from validator.reconcile.facts import Side
+from validator.reconcile.judge import CONTRIBUTIONS, EXCESS, INCORRECT, RESULTS, VIOLATIONS, Judged
+from validator.reconcile.quantities import SIDES
+
+Name = tuple[str, ...]
+"""A field of `CellTotals`, followed by the keys of the number in it."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +50,7 @@ class TopicCounts:
 
     def plus(self, other: TopicCounts, times: int = 1) -> TopicCounts:
         """Return the sum of both, ``other`` multiplied by ``times``."""
-        return TopicCounts(
-            self.read + times * other.read,
-            self.matched + times * other.matched,
-            self.outstanding + times * other.outstanding,
-            self.undecided + times * other.undecided,
-            self.outside + times * other.outside,
-            self.lasting + times * other.lasting,
-            self.claimed + times * other.claimed,
-        )
+        return TopicCounts(*(getattr(self, it.name) + times * getattr(other, it.name) for it in fields(self)))
 
     @property
     def right(self) -> int:
@@ -59,6 +63,99 @@ class TopicCounts:
         """Ids in late or rejected records that are not proven to match. The first match ends the doubt about those out
         of scope."""
         return self.read - self.matched + (0 if self.matched else self.outside)
+
+
+class JudgedCells(NamedTuple):
+    """Some cells and their verdicts. ``on_record``: the counts of `VIOLATIONS` that count as recorded. ``non_cells``:
+    as in `Columns`."""
+
+    cells: Columns
+    it: Judged
+    on_record: Mapping[str, Ints]
+    non_cells: Bools | None
+
+    def counts(self, names: tuple[str, ...]) -> dict[str, Ints]:
+        """Return the counts of these classes."""
+        return {name: self.it.counts[name] for name in names}
+
+    @property
+    def suspected(self) -> dict[str, Ints]:
+        """The violations that are not on record, by class."""
+        # SEMANTICS 4.18: they stay suspected in the totals of retired cells.
+        return {name: np.maximum(self.it.counts[name] - self.on_record[name], 0) for name in VIOLATIONS}
+
+    @property
+    def settled(self) -> Bools:
+        """The settled cells in scope."""
+        return self.it.settled & self.it.in_scope
+
+    def any_of(self, names: tuple[str, ...]) -> Bools:
+        """Return the cells with a violation of one of these classes on record."""
+        found: Bools = np.logical_or.reduce([self.on_record[name] > 0 for name in names])
+        return found
+
+    @property
+    def events(self) -> dict[str, Ints]:
+        """The events that each row counts, by what became of them."""
+        events, in_scope = self.records(Side.INPUT), self.it.in_scope
+        return {
+            "settled": np.where(in_scope & self.it.settled, events, 0),
+            "open": np.where(in_scope & ~self.it.settled, events, 0),
+            "out_of_scope": np.where(in_scope, 0, events),
+        }
+
+    def records(self, *sides: Side) -> Ints:
+        """Return the records of these sides that each row counts."""
+        return np.asarray(sum(self.cells[f"{SIDES[side]}_records"] for side in sides))
+
+
+Share = Callable[[JudgedCells], Any]
+"""What each of some cells adds to a total: an array, or a mapping of such arrays by name."""
+
+
+def _sum(share: Share | None = None, *, of_keys: bool = False, in_memory: bool = False) -> Any:
+    """Return a field for a sum. ``share``: None if it is not a sum over cells. ``of_keys``: rows of keys, which are not
+    cells, add to it, too. ``in_memory``: only cells in memory count (`CellTotals.with_retired`)."""
+    more = {"share": share, "of_keys": of_keys, "in_memory": in_memory}
+    return field(default=0, metadata={"fold": _added, **more})
+
+
+def _each(share: Share, fold: Callable[..., Any] | None = None, *, of_keys: bool = False) -> dict[str, Any]:
+    """Return the metadata of a field for sums by name; ``fold``: None if these are numbers."""
+    return {"fold": fold or _added_each, "share": share, "of_keys": of_keys}
+
+
+def _earliest(*, in_memory: bool = False) -> Any:
+    """Return a field for the minimum of the known numbers."""
+    return field(default=None, metadata={"fold": _earlier, "in_memory": in_memory})
+
+
+def _latest() -> Any:
+    """Return a field for the maximum of the known numbers."""
+    return field(default=None, metadata={"fold": _later})
+
+
+def _added(one: int, other: int, times: int) -> int:
+    return one + times * other
+
+
+def _added_each(one: Mapping[str, int], other: Mapping[str, int], times: int) -> dict[str, int]:
+    return {name: one.get(name, 0) + times * other.get(name, 0) for name in dict.fromkeys((*one, *other))}
+
+
+def _added_topics(
+    one: Mapping[str, TopicCounts], other: Mapping[str, TopicCounts], times: int
+) -> dict[str, TopicCounts]:
+    nothing = TopicCounts()
+    return {name: one.get(name, nothing).plus(other.get(name, nothing), times) for name in sorted({*one, *other})}
+
+
+def _earlier(one: int | None, other: int | None, _: int = 1) -> int | None:
+    return min((at for at in (one, other) if at is not None), default=None)
+
+
+def _later(one: int | None, other: int | None, _: int = 1) -> int | None:
+    return max((at for at in (one, other) if at is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -100,55 +197,70 @@ class CellTotals:
       single output. ``set_aside``: counts by side (late, rejected).
     """
 
-    counts: dict[str, int]
-    results: dict[str, int]
-    on_record: dict[str, int] = field(default_factory=dict)
-    unproven: dict[str, int] = field(default_factory=dict)
-    matched: int = 0
-    carried: int = 0
-    outside: int = 0
-    cells_seen: int = 0
-    cells_closed: int = 0
-    cells_verified: int = 0
-    cells_violated: int = 0
-    cells_in_excess: int = 0
-    cells_missing: int = 0
-    incorrect_ids: int = 0
-    cells_settled: int = 0
-    cells_estimated: int = 0
-    cells_sampled: int = 0
-    cells_refuted: int = 0
-    cells_undecided: int = 0
-    doubtful: int = 0
-    elsewhere: int = 0
-    apart: int = 0
-    ends_right: int = 0
-    ends_wrong: int = 0
-    unproven_splits: int = 0
-    split_us: int | None = None
-    kept_us: int | None = None
-    joined: int = 0
-    joined_us: int | None = None
-    parted_us: int | None = None
-    unconsumed_overdue: int = 0
-    unconsumed_due_us: int | None = None
-    blocked_overdue: int = 0
-    blocked_due_us: int | None = None
-    held_long: int = 0
-    unconsumed: int = 0
-    blocked: int = 0
-    unconsumed_retired: int = 0
-    blocked_retired: int = 0
-    keys_scattered: int = 0
-    changed: int = 0
-    settled_expected: int = 0
-    settled_handled: int = 0
-    settled_exact: int = 0
-    events: dict[str, int] = field(default_factory=dict)
-    answers: int = 0
-    inputs: dict[str, TopicCounts] = field(default_factory=dict)
-    outputs: dict[str, TopicCounts] = field(default_factory=dict)
-    set_aside: dict[str, TopicCounts] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict, metadata=_each(lambda of: of.counts(CONTRIBUTIONS)))
+    results: dict[str, int] = field(default_factory=dict, metadata=_each(lambda of: of.counts(RESULTS)))
+    on_record: dict[str, int] = field(default_factory=dict, metadata=_each(lambda of: of.on_record))
+    unproven: dict[str, int] = field(default_factory=dict, metadata=_each(lambda of: of.suspected))
+    matched: int = _sum(lambda of: of.it.matched)
+    carried: int = _sum(lambda of: of.it.carried)
+    outside: int = _sum(lambda of: of.it.outside)
+    cells_seen: int = _sum(lambda of: np.ones_like(of.it.settled))
+    cells_closed: int = _sum(lambda of: of.it.closed)
+    cells_verified: int = _sum(lambda of: of.settled & of.it.closed & ~of.it.violated)
+    cells_violated: int = _sum(lambda of: of.it.violated)
+    cells_in_excess: int = _sum(lambda of: of.any_of(EXCESS))
+    cells_missing: int = _sum(lambda of: of.on_record["missing"] > 0)
+    incorrect_ids: int = _sum(lambda of: np.where(of.any_of(INCORRECT), np.maximum(of.it.incorrect_ids, 1), 0))
+    cells_settled: int = _sum(lambda of: of.it.settled)
+    cells_estimated: int = _sum(lambda of: of.it.estimated, in_memory=True)
+    cells_sampled: int = _sum(lambda of: of.it.refuted | (of.it.agrees & of.it.compared))
+    cells_refuted: int = _sum(lambda of: of.it.refuted)
+    cells_undecided: int = _sum()
+    doubtful: int = _sum(lambda of: of.it.doubtful)
+    elsewhere: int = _sum(lambda of: of.it.elsewhere)
+    apart: int = _sum(lambda of: of.it.apart)
+    ends_right: int = _sum(lambda of: of.it.ends_right)
+    ends_wrong: int = _sum(lambda of: of.it.ends_wrong)
+    unproven_splits: int = _sum(lambda of: of.it.unproven_splits)
+    split_us: int | None = _earliest()
+    kept_us: int | None = _latest()
+    joined: int = _sum()
+    joined_us: int | None = _latest()
+    parted_us: int | None = _earliest()
+    unconsumed_overdue: int = _sum(lambda of: of.it.unconsumed_overdue, in_memory=True)
+    unconsumed_due_us: int | None = _earliest(in_memory=True)
+    blocked_overdue: int = _sum(lambda of: of.it.blocked_overdue, in_memory=True)
+    blocked_due_us: int | None = _earliest(in_memory=True)
+    held_long: int = _sum(lambda of: of.it.held_long, in_memory=True)
+    unconsumed: int = _sum()
+    blocked: int = _sum()
+    unconsumed_retired: int = _sum()
+    blocked_retired: int = _sum()
+    keys_scattered: int = _sum(
+        lambda of: np.zeros_like(of.it.scattered) if of.non_cells is None else of.non_cells & of.it.scattered,
+        of_keys=True,
+    )
+    changed: int = _sum(in_memory=True)
+    settled_expected: int = _sum(lambda of: np.where(of.settled, of.it.counts["expected"], 0))
+    # SEMANTICS 6.1: late and rejected events are handled.
+    settled_handled: int = _sum(
+        lambda of: np.where(of.settled, sum(of.it.counts[name] for name in ("processed", "late", "rejected")), 0)
+    )
+    settled_exact: int = _sum(
+        lambda of: np.where(of.settled, np.maximum(of.it.counts["processed"] - of.it.counts["duplicate"], 0), 0)
+    )
+    # SEMANTICS 5.1: the row of a key, which is not a cell, counts records, too.
+    events: dict[str, int] = field(default_factory=dict, metadata=_each(lambda of: of.events, of_keys=True))
+    answers: int = _sum(lambda of: of.records(Side.OUTPUT, Side.LATE, Side.REJECTED), of_keys=True)
+    inputs: dict[str, TopicCounts] = field(
+        default_factory=dict, metadata=_each(lambda of: of.it.by_input, _added_topics)
+    )
+    outputs: dict[str, TopicCounts] = field(
+        default_factory=dict, metadata=_each(lambda of: of.it.by_output, _added_topics)
+    )
+    set_aside: dict[str, TopicCounts] = field(
+        default_factory=dict, metadata=_each(lambda of: of.it.by_set_aside, _added_topics)
+    )
     fit: Fit | None = None
 
     def violations(self, name: str) -> int:
@@ -156,68 +268,17 @@ class CellTotals:
         return self.counts[name] if name in self.counts else self.results.get(name, 0)
 
     def plus(self, other: CellTotals) -> CellTotals:
-        """Return the sum of both. Some numbers stay as in ``self``: ``changed``, ``cells_estimated``, ``held_long``,
-        ``unconsumed``, ``blocked``, ``unconsumed_retired`` and ``blocked_retired``."""
+        """Return the totals over the cells of both: an operation that is associative and commutative."""
         return self._with(other, 1)
 
     def minus(self, other: CellTotals) -> CellTotals:
-        """Return the totals without those of ``other``, which are a part of them."""
+        """Return the totals without those of ``other``, which are a part of them. Minima and maxima stay."""
         return self._with(other, -1)
 
     def _with(self, other: CellTotals, times: int) -> CellTotals:
-        cells = (
-            "seen",
-            "closed",
-            "verified",
-            "violated",
-            "in_excess",
-            "missing",
-            "settled",
-            "undecided",
-            "sampled",
-            "refuted",
-        )
-        whole = [f"cells_{name}" for name in cells]
-        others = (
-            "matched",
-            "carried",
-            "outside",
-            "incorrect_ids",
-            "settled_expected",
-            "settled_handled",
-            "settled_exact",
-            "doubtful",
-            "elsewhere",
-            "apart",
-            "joined",
-            "ends_right",
-            "ends_wrong",
-            "unproven_splits",
-            "unconsumed_overdue",
-            "blocked_overdue",
-            "keys_scattered",
-            "answers",
-        )
-        return replace(
-            self,
-            unconsumed_due_us=_earlier(self.unconsumed_due_us, other.unconsumed_due_us),
-            blocked_due_us=_earlier(self.blocked_due_us, other.blocked_due_us),
-            split_us=_earlier(self.split_us, other.split_us),
-            kept_us=_later(self.kept_us, other.kept_us),
-            joined_us=_later(self.joined_us, other.joined_us),
-            parted_us=_earlier(self.parted_us, other.parted_us),
-            counts={name: count + times * other.counts.get(name, 0) for name, count in self.counts.items()},
-            results={name: count + times * other.results.get(name, 0) for name, count in self.results.items()},
-            on_record={name: self.on_record.get(name, 0) + times * other.on_record.get(name, 0) for name in VIOLATIONS},
-            unproven={name: self.unproven.get(name, 0) + times * other.unproven.get(name, 0) for name in VIOLATIONS},
-            events={
-                name: self.events.get(name, 0) + times * other.events.get(name, 0)
-                for name in sorted({*self.events, *other.events})
-            },
-            inputs=_both(self.inputs, other.inputs, times),
-            outputs=_both(self.outputs, other.outputs, times),
-            set_aside=_both(self.set_aside, other.set_aside, times),
-            **{name: getattr(self, name) + times * getattr(other, name) for name in (*whole, *others)},
+        folds = {it.name: it.metadata["fold"] for it in fields(self) if it.metadata}
+        return CellTotals(
+            **{name: fold(getattr(self, name), getattr(other, name), times) for name, fold in folds.items()}
         )
 
     def with_due_since(self, unconsumed_us: int | None, blocked_us: int | None) -> CellTotals:
@@ -237,12 +298,10 @@ class CellTotals:
 
         The numbers of unconsumed and blocked contributions are those of the cells in memory.
         """
+        in_memory = {it.name: getattr(self, it.name) for it in fields(self) if it.metadata.get("in_memory")}
         return replace(
             self.plus(retired),
-            unconsumed_overdue=self.unconsumed_overdue,
-            unconsumed_due_us=self.unconsumed_due_us,
-            blocked_overdue=self.blocked_overdue,
-            blocked_due_us=self.blocked_due_us,
+            **in_memory,
             unconsumed=self.counts["unconsumed"],
             blocked=self.counts["blocked"],
             unconsumed_retired=retired.unconsumed_overdue,
@@ -265,17 +324,38 @@ class CellTotals:
     @classmethod
     def empty(cls) -> CellTotals:
         """Return the totals over no cells."""
-        return cls(dict.fromkeys(CONTRIBUTIONS, 0), dict.fromkeys(RESULTS, 0))
+        nothing = dict.fromkeys(VIOLATIONS, 0)
+        return cls(dict.fromkeys(CONTRIBUTIONS, 0), dict.fromkeys(RESULTS, 0), nothing, nothing)
 
 
-def _both(these: Mapping[str, TopicCounts], those: Mapping[str, TopicCounts], times: int) -> dict[str, TopicCounts]:
-    nothing = TopicCounts()
-    return {part: these.get(part, nothing).plus(those.get(part, nothing), times) for part in sorted({*these, *those})}
+def shares(cells: Columns, judged: Judged, on_record: Mapping[str, Ints]) -> dict[Name, Ints]:
+    """Return what each of these cells adds to the totals. ``on_record``: the counts of `VIOLATIONS` to add."""
+    of = JudgedCells(cells, judged, on_record, cells.non_cells)
+    found: dict[Name, Ints] = {}
+    for it in fields(CellTotals):
+        if (share := it.metadata.get("share")) is None:
+            continue
+        for name, values in _named((it.name,), share(of)):
+            adds_nothing = None if it.metadata["of_keys"] else of.non_cells
+            found[name] = values if adds_nothing is None else np.where(adds_nothing, 0, values)
+    return found
 
 
-def _earlier(one: int | None, other: int | None) -> int | None:
-    return min((at for at in (one, other) if at is not None), default=None)
+def _named(name: Name, found: Any) -> Iterator[tuple[Name, Ints]]:
+    """Yield the arrays of `Share` with their names."""
+    if not isinstance(found, Mapping):
+        yield name, found
+        return
+    for part, values in found.items():
+        yield from _named((*name, part), values)
 
 
-def _later(one: int | None, other: int | None) -> int | None:
-    return max((at for at in (one, other) if at is not None), default=None)
+def summed(totals: Mapping[Name, int]) -> CellTotals:
+    """Return named totals as `CellTotals`. Totals that are not named are 0."""
+    found = asdict(CellTotals.empty())
+    for name, value in totals.items():
+        inner = found
+        for part in name[:-1]:
+            inner = inner.setdefault(part, {})
+        inner[name[-1]] = value
+    return CellTotals.from_json(found)

@@ -8,7 +8,8 @@ planning a query.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -18,83 +19,29 @@ import pyarrow.compute as pc
 from validator.codecs.columns import DECODED, UNOWED
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, is_one_of
 from validator.oracles.seam import Oracle
-from validator.reconcile import by_key, key_values, newest, splits
+from validator.reconcile import by_key, key_values, newest
 from validator.reconcile.by_id import OF_KEY
 from validator.reconcile.cell_index import CellIndex
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.lateness import Lateness
+from validator.reconcile.quantities import (
+    BEGIN_SEEN,
+    NO_WORD,
+    OF_CELL,
+    OF_INPUT,
+    OF_OUTPUT,
+    RETIRED_BEFORE,
+    SLOT_SEEN,
+    Fold,
+    Quantity,
+    compared,
+    kept,
+    of_results,
+    of_violations,
+)
 
 KEYS: Final = ("window_start_us", "key")
 """The columns that identify a cell."""
-
-SIDES: Final = {Side.INPUT: "expected", Side.OUTPUT: "processed", Side.LATE: "late", Side.REJECTED: "rejected"}
-"""Side of a fact -> name of its contributions in a cell."""
-
-SUMS: Final = (*(f"{name}_{part}" for name in SIDES.values() for part in ("count", "a", "b", "records")), "results")
-MINIMA: Final = ("first_batch", "first_epoch", "first_seen_us", "first_input_time_us", "first_result_time_us")
-NAMED_END: Final = "named_end_us"
-"""Column of cells that one result answers: the latest end that a result names."""
-RETIRED_BEFORE: Final = "retired_before"
-"""Column of cells of one id: 1 if facts of the cell were retired before those that it has now."""
-NO_WORD: Final = "no_word"
-"""Column of cells of words: 1 for the empty word."""
-_SLOT_SEEN: Final = "slot_seen_us"
-"""Column of cells that merge: ``first_seen_us`` of the cell's own slot, without the slots that joined it."""
-_BEGIN_SEEN: Final = "begin_seen_us"
-"""Column of cells that merge: lookup instant of the first batch that read the earliest event of the cell's own slot."""
-MAXIMA: Final = (
-    "expected_us",
-    "observed_us",
-    "last_input_time_us",
-    "last_answer_time_us",
-    "closed_us",
-    "rest_us",
-    "epoch",
-    NAMED_END,
-)
-
-EXPANSION_FIELDS: Final = (
-    "version",
-    "expected",
-    "processed",
-    "late",
-    "rejected",
-    "duplicate",
-    "known",
-    "unknown",
-    "incorrect_ids",
-    "outstanding",
-    "dropped_late",
-    "unconsumed",
-    "unconsumed_on_time",
-    "unprovable",
-    "doubtful",
-    "elsewhere",
-    "late_expected",
-    "rejected_expected",
-    "correct",
-    "incomplete",
-    "excess",
-    "misplaced",
-    "wrong_value",
-    *splits.FIELDS,
-)
-"""Result of the last comparison of a cell's ids. ``version``: that of the cell at the comparison (`Judged.version` in
-`validator.reconcile.judge`). ``known``, ``unknown``: observations of ids that the cell does not expect; the known
-ones are of some input, the others of none. ``incorrect_ids``: number of different ids among both. ``late_expected``,
-``rejected_expected``: late and rejected contributions with the id of an event of the cell. ``correct`` to
-``wrong_value`` count the cell's results."""
-
-OF_INPUT: Final = ("given", "matched", "lacking")
-"""Counts of each input topic in a cell. ``given``: its events. By the last comparison: ``matched``, those in results,
-and ``lacking``, those that would be missing once due. If other inputs share an id, its results are first matched to the
-events of those inputs. If repeats collapse, an event with such an id is in neither ``matched`` nor ``lacking``."""
-
-OF_OUTPUT: Final = ("carried", "landed", "claimed")
-"""Counts of each output topic in a cell, kept only if there are several. ``carried``: the contributions in its results;
-with emission `cumulative`, the most that one of its results lists. By the last comparison: ``landed``, those of them
-that match events after the results of the other outputs have been matched first, and ``claimed``, those that do not
-match because other outputs carry their ids."""
 
 STALE: Final = -1
 """``x_version`` of a comparison that is to be repeated. Its matches are still proven. ``x_wrong_value`` of a cell whose
@@ -220,7 +167,7 @@ class Columns(ABC):
     def slot_seen_us(self) -> Ints:
         """The lookup instant of the first batch with a fact of the window or slot in which each cell begins. If an
         event moves the start of a session to an earlier slot, it is the instant of the earlier slot."""
-        return self[_SLOT_SEEN if self.merges else "first_seen_us"]
+        return self[SLOT_SEEN if self.merges else "first_seen_us"]
 
     @property
     def begin_seen_us(self) -> Ints:
@@ -228,7 +175,7 @@ class Columns(ABC):
         starts of cells, or no event is known, it is `slot_seen_us`."""
         if not self.merges:
             return self.slot_seen_us
-        found = self[_BEGIN_SEEN]
+        found = self[BEGIN_SEEN]
         return np.where(found == NEVER, self.slot_seen_us, found)
 
     @property
@@ -273,21 +220,8 @@ class Cells(Columns):
     A column in which all cells have the initial value has no array. With most pipelines this is half of the columns:
     those of late records, of violations, and of other kinds of oracles.
 
-    An *answer* is a result, a late or a rejected record. Columns:
-
-    - ``end_us``: the first instant that is not in the cell.
-    - per side: number of contributions, two additive hashes, and number of the records that the cell counts (`SUMS`).
-    - ``first_batch``: oldest batch with a fact of the cell. ``epoch``: newest epoch with its facts.
-    - ``expected_us``, ``observed_us``: lookup instant of the last batch that read an input or an answer of the cell.
-    - ``closed_us``: closing time. ``rest_us``: instant at which a run with `--once` assumed the pipeline at rest.
-    - ``*_time_us``: broker times.
-    - ``x_*``: `EXPANSION_FIELDS`, absent before a comparison.
-    - ``given/*``, ``matched/*``, ``lacking/*``: `OF_INPUT` of each topic in ``inputs``.
-    - ``carried/*``, ``landed/*``, ``claimed/*``: `OF_OUTPUT` of each topic in ``outputs``, which is empty for a single
-      output.
-    - ``recorded_digest``: hash of the verdict in the derived tables.
-    - ``recorded_*``: contributions in the derived tables' violation of each class. ``confirmed_*``: how many of them
-      are confirmed. ``began_*``: since when there are any.
+    Columns: the quantities of `validator.reconcile.quantities`. Those of `OF_INPUT` and `OF_OUTPUT` have a column for
+    each topic in ``inputs`` or ``outputs``, whose name ends with the topic; ``outputs`` is empty for a single output.
     """
 
     def __init__(
@@ -303,28 +237,11 @@ class Cells(Columns):
         self._merged_into = np.empty(0, dtype=np.int64)
         self._size = 0
         self._index = CellIndex()
-        self._of_keys = (*by_key.COLUMNS, *key_values.columns_of(oracle.stated)) if oracle.by_key else ()
-        self._of_keys += (NO_WORD,) if oracle.reads.explodes else ()
-        names = (
-            "window_start_us",
-            "end_us",
-            "first_event_us",
-            "last_event_us",
-            *SUMS,
-            *MINIMA,
-            *MAXIMA,
-            *(f"x_{name}" for name in EXPANSION_FIELDS),
-            *(newest.COLUMNS if self.newest is not None else ()),
-            *((_SLOT_SEEN, _BEGIN_SEEN) if self.merges else ()),
-            *((RETIRED_BEFORE,) if not oracle.has_windows else ()),
-            *self._of_keys,
-        )
-        of_recorded = (f"{part}_{name}" for name in recorded for part in ("recorded", "confirmed", "began"))
-        self._initials = {name: np.int64(_initial(name)) for name in (*names, "recorded_digest", *of_recorded)}
-        self._initials |= dict.fromkeys(self._of_keys, np.int64(0))
-        if oracle.by_key:
-            # A key is compared whenever it is judged. Most of what this finds is 0.
-            self._initials |= {f"x_{name}": np.int64(0) for name in EXPANSION_FIELDS}
+        self._quantities = {one.name: one for one in _quantities_of(oracle, recorded)}
+        folded = [one for one in self._quantities.values() if one.fact is not None]
+        self._folded: dict[Side | None, list[Quantity]] = {
+            side: [one for one in folded if side in (one.sides or (None,))] for side in (None, *Side)
+        }
         self._columns: dict[str, Ints] = {}
         self._room = 0
         self.lateness = Lateness()
@@ -336,7 +253,7 @@ class Cells(Columns):
         """The column ``name``; read-only if it has no array."""
         if name not in self._columns:
             # As `np.broadcast_to`, in a fifth of its time. An array over a bytes object is read-only.
-            return np.ndarray((self._size,), np.int64, self._initials[name].tobytes(), 0, (0,))
+            return np.ndarray((self._size,), np.int64, np.int64(self._quantities[name].initial).tobytes(), 0, (0,))
         return self._columns[name][: self._size]
 
     def __setitem__(self, name: str, values: Ints) -> None:
@@ -344,14 +261,14 @@ class Cells(Columns):
 
     def put(self, name: str, rows: Ints | slice, values: Ints | int) -> None:
         """Write ``values`` to ``rows`` of the column ``name``."""
-        if name in self._columns or not np.all(values == self._initials[name]):
+        if name in self._columns or not np.all(values == self._quantities[name].initial):
             self.array(name)[rows] = values
 
     def array(self, name: str) -> Ints:
         """Return the column ``name`` as a view to be written to."""
         if name not in self._columns:
             self._columns[name] = np.empty(self._room, dtype=np.int64)
-            self._columns[name][: self._size] = self._initials[name]
+            self._columns[name][: self._size] = self._quantities[name].initial
         return self._columns[name][: self._size]
 
     @property
@@ -419,9 +336,8 @@ class Cells(Columns):
         rows = changed = self.own_rows_of(facts, adding=True)
         if self.ends_move:
             self._put_off(rows, facts)
-        batch, lookup_us = ints(facts["batch"]), ints(facts["lookup_us"])
         if self._gap_us is not None:
-            np.minimum.at(self.array(_SLOT_SEEN), rows, lookup_us)
+            np.minimum.at(self.array(SLOT_SEEN), rows, ints(facts["lookup_us"]))
             before = self._merged_into.copy()
             rows = self._merged(rows, facts, self._gap_us)
             joined = np.flatnonzero(before != self._merged_into)
@@ -430,46 +346,37 @@ class Cells(Columns):
             self.newest.adopt(rows)
         if self.oracle.reads.explodes:
             self.put(NO_WORD, rows, is_one_of(facts["key"], "").astype(np.int64))
-        np.minimum.at(self.array("first_batch"), rows, batch)
-        np.minimum.at(self.array("first_seen_us"), rows, lookup_us)
-        np.maximum.at(self.array("epoch"), rows, ints(facts["epoch"]))
-        np.minimum.at(self.array("first_epoch"), rows, ints(facts["epoch"]))
-        sums, records = {part: ints(facts[name], 0) for part, name in _PARTS.items()}, ints(facts["records"], 0)
-        for side, name in SIDES.items():
+        column = cache(lambda fact, initial: ints(facts[fact], initial))
+        self._fold_columns(None, rows, slice(None), column)
+        for side in Side:
             mine = is_one_of(facts["side"], side.value)
-            if not mine.any():
-                continue
-            where = rows[mine]
-            np.add.at(self.array(f"{name}_records"), where, records[mine])
-            if self.newest is not None and side is Side.OUTPUT:
-                self.newest.fold(where, facts.filter(pa.array(mine)))
-            else:
-                for part, values in sums.items():
-                    np.add.at(self.array(f"{name}_{part}"), where, values[mine])
-            if side is Side.INPUT and self.waiting is not None:
-                of_events = facts.filter(pa.array(mine))
-                self.waiting.fold(self, where, of_events)
-                if self.oracle.stated.stated:
-                    key_values.fold_events(self, where, of_events, self.oracle.stated)
-            if side is Side.INPUT:
-                self._add_given(facts["topic"].filter(pa.array(mine)), where, sums["count"][mine])
-            if side is Side.OUTPUT and self.oracle.reads.several_outputs:
-                self._add_carried(facts["topic"].filter(pa.array(mine)), where, sums["count"][mine])
-            # SEMANTICS 3.12, 3.17: the last reading of an event (due base) and of an answer (excess is decided after
-            # it).
-            np.maximum.at(self.array("expected_us" if side is Side.INPUT else "observed_us"), where, lookup_us[mine])
-            if side is Side.OUTPUT and self.newest is None:
-                # Each id that a result lists counts as a result.
-                said = sums["count"] if self.oracle.by_id else records
-                np.add.at(self.array("results"), where, said[mine])
-                if self.oracle.answers_once and (named := ints(facts["latest_us"])[mine] != ABSENT).any():
-                    np.maximum.at(self.array(NAMED_END), where[named], ints(facts["latest_us"])[mine][named])
-            last = "last_input_time_us" if side is Side.INPUT else "last_answer_time_us"
-            np.maximum.at(self.array(last), where, ints(facts["last_time_us"])[mine])
-            if side in _TIMED:
-                first = f"first_{_TIMED[side]}_time_us"
-                np.minimum.at(self.array(first), where, ints(facts["first_time_us"], NEVER)[mine])
+            if mine.any():
+                self._fold_columns(side, rows[mine], mine, column)
+                self._fold_side(side, rows[mine], facts.filter(pa.array(mine)))
         return changed
+
+    def _fold_columns(
+        self, side: Side | None, rows: Ints, mine: Bools | slice, column: Callable[[str | None, int], Ints]
+    ) -> None:
+        """Fold in the columns of the facts of one side (``mine``), or those that do not depend on the side (None)."""
+        for one in self._folded[side]:
+            values = column(one.fact, one.initial)[mine]
+            if (values != one.initial).any():
+                one.fold.of_two.at(self.array(one.name), rows, values)
+
+    def _fold_side(self, side: Side, rows: Ints, facts: pa.Table) -> None:
+        """Fold in what is more than a column of the facts of one side."""
+        if side is Side.INPUT:
+            if self.waiting is not None:
+                self.waiting.fold(self, rows, facts)
+                if self.oracle.stated.stated:
+                    key_values.fold_events(self, rows, facts, self.oracle.stated)
+            self._add_given(facts["topic"], rows, ints(facts["contributions"], 0))
+        elif side is Side.OUTPUT:
+            if self.newest is not None:
+                self.newest.fold(rows, facts)
+            if self.oracle.reads.several_outputs:
+                self._add_carried(facts["topic"], rows, ints(facts["contributions"], 0))
 
     def _put_off(self, rows: Ints, facts: pa.Table) -> None:
         """Fold in the times of events, which put off the ends of their cells."""
@@ -481,9 +388,9 @@ class Cells(Columns):
         np.minimum.at(self.array("first_event_us"), mine, earliest)
         if self.merges:
             first = self["first_event_us"][mine]
-            self.put(_BEGIN_SEEN, mine[first < before], NEVER)
+            self.put(BEGIN_SEEN, mine[first < before], NEVER)
             begins = earliest == first
-            np.minimum.at(self.array(_BEGIN_SEEN), mine[begins], ints(facts["lookup_us"])[of_input][begins])
+            np.minimum.at(self.array(BEGIN_SEEN), mine[begins], ints(facts["lookup_us"])[of_input][begins])
         np.maximum.at(self.array("last_event_us"), mine, latest)
         np.maximum.at(self.array("end_us"), self.merged_rows(mine), latest + after_us)
 
@@ -525,19 +432,16 @@ class Cells(Columns):
         parts = np.unique(parts)
         wholes = above[parts]
         self._merged_into = above[self._merged_into]
-        for name in self._columns:
-            if name in SUMS or "/" in name:
-                column = self.array(name)
-                np.add.at(column, wholes, column[parts])
+        for name, column in list(self._columns.items()):
+            fold = self._quantities[name].fold
+            if fold is Fold.COMPARED:
+                self.put(name, np.concatenate([wholes, parts]), ABSENT)
+            elif fold is not Fold.OWN:
+                fold.of_two.at(column, wholes, column[parts])
+            if fold is Fold.SUM:
                 column[parts] = 0
-            elif name in MINIMA:
-                np.minimum.at(self.array(name), wholes, self[name][parts])
-            elif name == "end_us" or name in MAXIMA:
-                np.maximum.at(self.array(name), wholes, self[name][parts])
-        # A part has no observations of its own any more, and both cells are to be compared again.
+        # A part has no observations of its own any more.
         self.put("observed_us", parts, ABSENT)
-        for name in EXPANSION_FIELDS:
-            self.put(f"x_{name}", np.concatenate([wholes, parts]), ABSENT)
 
     def _add_given(self, topics: pa.ChunkedArray, rows: Ints, events: Ints) -> None:
         for topic in pc.unique(topics).to_pylist():
@@ -548,7 +452,7 @@ class Cells(Columns):
     def _add_input(self, topic: str) -> None:
         if topic not in self.inputs:
             self.inputs.append(topic)
-            self._initials |= {f"{part}/{topic}": np.int64(0) for part in OF_INPUT}
+            self._quantities |= {f"{one.name}/{topic}": one for one in OF_INPUT}
 
     def _add_carried(self, topics: pa.ChunkedArray, rows: Ints, ids: Ints) -> None:
         # A cumulative result repeats the ids of earlier ones.
@@ -561,7 +465,7 @@ class Cells(Columns):
     def _add_output(self, topic: str) -> None:
         if topic not in self.outputs:
             self.outputs.append(topic)
-            self._initials |= {f"{part}/{topic}": np.int64(0) for part in OF_OUTPUT}
+            self._quantities |= {f"{one.name}/{topic}": one for one in OF_OUTPUT}
 
     def drop(self, removed: Bools) -> None:
         """Remove the cells for which ``removed`` holds. All row numbers change."""
@@ -593,12 +497,12 @@ class Cells(Columns):
     @property
     def saved_names(self) -> list[str]:
         """The columns of `to_table` that do not depend on topics."""
-        return sorted(name for name in self._initials if not name.startswith(_COMPARED) and "/" not in name)
+        return sorted(name for name, one in self._quantities.items() if one.is_saved and name == one.name)
 
     def to_table(self) -> pa.Table:
         """Return the columns that come from facts and from the derived tables, without results of comparisons, and
         without columns in which all cells have the initial value. The arrays are not copied."""
-        names = ("window_start_us", *(name for name in self._columns if not name.startswith(_COMPARED)))
+        names = ("window_start_us", *(name for name in self._columns if self._quantities[name].is_saved))
         columns = {name: self[name] for name in names}
         return pa.table(columns | {"key": self.keys()} | ({_MERGED_INTO: self._merged_into} if self.merges else {}))
 
@@ -641,27 +545,31 @@ class Cells(Columns):
                 grown[: self._size] = column[: self._size]
                 self._columns[name] = grown
         for name, column in self._columns.items():
-            column[self._size : size] = self._initials[name]
+            column[self._size : size] = self._quantities[name].initial
         if self._gap_us is not None:
             self._merged_into = np.concatenate([self._merged_into, np.arange(len(self._merged_into), size)])
         self._size = size
 
 
-_COMPARED: Final = ("x_", *(f"{part}/" for part in (*OF_INPUT[1:], *OF_OUTPUT[1:])))
-"""Prefixes of the columns that a comparison of ids fills."""
 _MERGED_INTO: Final = "whole"
 """Column of `Cells.to_table`: the row that each row is part of."""
-_PARTS: Final = {"count": "contributions", "a": "hash_a", "b": "hash_b"}
-_TIMED: Final = {Side.INPUT: "input", Side.OUTPUT: "result"}
 
 
-def _initial(name: str) -> int:
-    if name in MINIMA or name in newest.MINIMA or name in ("first_event_us", _SLOT_SEEN, _BEGIN_SEEN):
-        return NEVER
-    counted = (
-        name in SUMS
-        or name in newest.COUNTS
-        or "/" in name
-        or (name.startswith(("recorded_", "confirmed_")) and name != "recorded_digest")
-    )
-    return 0 if counted else ABSENT
+def _quantities_of(oracle: Oracle, recorded: Sequence[str]) -> Iterator[Quantity]:
+    """Yield the quantities of an oracle's cells that do not depend on topics. A later one replaces one of its name."""
+    yield from OF_CELL
+    # A key is compared whenever it is judged. Most of what this finds is 0.
+    yield from compared(0 if oracle.by_key else ABSENT)
+    yield from of_violations(recorded)
+    # Each id that a result lists counts as a result.
+    yield from of_results("contributions" if oracle.by_id else "records", "latest_us" if oracle.answers_once else None)
+    if oracle.reads.replaces:
+        yield from newest.QUANTITIES
+    if oracle.merging_gap_us is not None:
+        yield from kept(NEVER, SLOT_SEEN, BEGIN_SEEN)
+    if not oracle.has_windows:
+        yield from kept(ABSENT, RETIRED_BEFORE)
+    if oracle.by_key:
+        yield from kept(0, *by_key.COLUMNS, *key_values.columns_of(oracle.stated))
+    if oracle.reads.explodes:
+        yield from kept(0, NO_WORD)

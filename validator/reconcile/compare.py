@@ -1,4 +1,4 @@
-"""Comparison of cells id by id, if fingerprints disagree (SEMANTICS 2.17). It yields `EXPANSION_FIELDS`, and ids as
+"""Comparison of cells id by id, if fingerprints disagree (SEMANTICS 2.17). It yields `COMPARED`, and ids as
 evidence. The classes of an id are those of the oracle (`validator.oracles.ids`, SEMANTICS 2.2 to 2.6)."""
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from validator.model.stated_values import Stated, Values
 from validator.oracles.ids import Flags, IdCounts, IdVerdicts
 from validator.oracles.seam import Oracle
 from validator.reconcile import beside_ids, splits
-from validator.reconcile.cells import EXPANSION_FIELDS, SIDES, STALE, Cells, SomeCells, of_cells
+from validator.reconcile.cells import STALE, Cells, SomeCells, of_cells
 from validator.reconcile.facts import Side
 from validator.reconcile.joined_values import OfPairs
 from validator.reconcile.judge import Rules, contradicts_its_end
 from validator.reconcile.lateness import Reaches
 from validator.reconcile.named_by_sums import NAMED_MOST, IdsOfCell, Surplus
+from validator.reconcile.quantities import COMPARED, SIDES
 from validator.reconcile.unknown_ids import Unknown
 from validator.reconcile.values import Aggregate, Answered, wrong_cells
 
@@ -70,7 +71,7 @@ class PartitionOffsets:
 class Compared:
     """The result of a comparison of the cells ``rows``.
 
-    ``columns``: those of `EXPANSION_FIELDS` except ``version``. ``unknown``, ``unknown_texts``: integer and textual ids
+    ``columns``: those of `COMPARED` except ``version``. ``unknown``, ``unknown_texts``: integer and textual ids
     that no input has. ``evidence``: (row of the cell, class of violation) -> the smallest ids, as texts.
     ``topic_columns``: the columns ``matched/*``, ``lacking/*`` and ``landed/*``.
     """
@@ -246,7 +247,7 @@ _SUMMED: Final = (
 def expanded(cells: Cells, compared: Compared, version: Ints) -> None:
     """Write the result of a comparison into the cells. ``version``: that of each compared cell."""
     cells.put("x_version", compared.rows, version)
-    for name in EXPANSION_FIELDS:
+    for name in COMPARED:
         if name != "version":
             cells.put(f"x_{name}", compared.rows, compared.columns[name])
     for name, values in compared.topic_columns.items():

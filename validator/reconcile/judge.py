@@ -1,6 +1,6 @@
 """Verdicts of cells at a clock: the rules of SEMANTICS sections 2 and 3, as arithmetic on columns.
 
-A verdict is a function of the cell's totals, of the comparison of its ids (`EXPANSION_FIELDS`, for the few cells whose
+A verdict is a function of the cell's totals, of the comparison of its ids (`COMPARED`, for the few cells whose
 fingerprints disagree) and of the clock. If a cell disagrees and was not compared yet, its counts are provisional: they
 are the counts of a correct engine, with the surplus as unresolved. Provisional counts never raise an alarm. Open
 transactions of inputs can stay open for long. If only they may explain a cell's excess, its ids are compared, and its
@@ -21,7 +21,8 @@ from validator.model.frontier import Clock, RunEnd, counted_back_us
 from validator.model.lateness_scope import LatenessScope
 from validator.oracles.seam import Oracle
 from validator.reconcile import key_verdicts
-from validator.reconcile.cells import EXPANSION_FIELDS, NAMED_END, NO_WORD, RETIRED_BEFORE, STALE, Columns
+from validator.reconcile.cells import STALE, Columns
+from validator.reconcile.quantities import COMPARED, NAMED_END, NO_WORD, RETIRED_BEFORE
 from validator.reconcile.values import PRIMES
 
 CONTRIBUTIONS: Final = (
@@ -444,7 +445,7 @@ def _counts(cells: Columns, observed: Ints, agrees: Bools, provisional: Bools, r
     of ids, else they are provisional."""
     expected, processed = cells["expected_count"], cells["processed_count"]
     late, rejected, results = cells["late_count"], cells["rejected_count"], cells["results"]
-    x = {name: cells[f"x_{name}"] for name in EXPANSION_FIELDS}
+    x = {name: cells[f"x_{name}"] for name in COMPARED}
     exact = ~provisional
     zero = np.zeros(len(cells), dtype=np.int64)
 

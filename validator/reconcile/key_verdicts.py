@@ -9,8 +9,9 @@ import numpy as np
 from validator.model.arrays import ABSENT, Bools, Ints
 from validator.model.frontier import Clock
 from validator.reconcile.by_key import Due
-from validator.reconcile.cells import EXPANSION_FIELDS, STALE, Columns
+from validator.reconcile.cells import STALE, Columns
 from validator.reconcile.key_values import wrong_values
+from validator.reconcile.quantities import COMPARED
 
 
 def compare(cells: Columns, clock: Clock) -> dict[int, str]:
@@ -44,7 +45,7 @@ def compare(cells: Columns, clock: Clock) -> dict[int, str]:
     wrong = np.where(judged | (surplus > 0), 0, STALE)
     wrong[list(clauses)] = 1
     found = {
-        **dict.fromkeys(EXPANSION_FIELDS, np.zeros_like(expected)),
+        **dict.fromkeys(COMPARED, np.zeros_like(expected)),
         "expected": expected,
         "processed": processed,
         **aside,

@@ -14,24 +14,27 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from validator.model.arrays import ABSENT, Bools, Ints, ints, one_array
+from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, one_array
 from validator.oracles.seam import Oracle
 from validator.reconcile.by_id import OF_KEY, keys_of_cells
 from validator.reconcile.key_values import note_stated
+from validator.reconcile.quantities import kept
 
 PARTS: Final = ("count", "a", "b")
 
-COLUMNS: Final = (
-    *(f"listed_{name}" for name in ("batch", "offset", *PARTS)),
-    *("withdrawn_us", "of_key", "newest_batch", "newest_offset", "first_place", "last_place"),
+QUANTITIES: Final = (
+    *kept(ABSENT, "listed_batch", "listed_offset", "withdrawn_us", "of_key", "newest_batch", "newest_offset"),
+    *kept(0, *(f"listed_{part}" for part in PARTS)),
+    *kept(NEVER, "first_place"),
+    *kept(ABSENT, "last_place"),
+    # Only the newest results count (`Newest.settle`).
+    *kept(0, "results", *(f"processed_{part}" for part in PARTS)),
 )
-"""Columns of cells. ``listed_*``: the newest result that lists the id, and its contribution. ``withdrawn_us``: lookup
-instant of the batch with the key's next result after the ``listed_*`` one; absent if none. ``of_key``: row of the
-key. In the row of a key, ``newest_*`` are batch and offset of its newest result. ``first_place`` and ``last_place`` are
-the smallest and the largest number of a partition with results of the key."""
+"""Quantities of cells. ``listed_*``: the newest result that lists the id, and its contribution. ``withdrawn_us``:
+lookup instant of the batch with the key's next result after the ``listed_*`` one; absent if none. ``of_key``: row of
+the key. In the row of a key, ``newest_*`` are batch and offset of its newest result. ``first_place`` and
+``last_place`` are the smallest and the largest number of a partition with results of the key."""
 
-MINIMA: Final = ("first_place",)
-COUNTS: Final = ("listed_count", "listed_a", "listed_b")
 _PARTITIONS: Final = 2**20
 """More partitions than a topic has."""
 
