@@ -36,7 +36,7 @@ from testbed.engines.mutations import OF_A_RESULT, AppliedMutation, Mutation
 from testbed.engines.settings import EngineSettings
 from tests.integration.sidecar_fixtures import Pipeline, Run
 from tests.tiers import full
-from validator.reconcile.compare import IDS_KEPT
+from validator.reconcile.evidence.seam import IDS_KEPT
 from validator.state.tables import StateTables, Table
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from tests.integration.sidecar_fixtures import Report, read_report
 from tests.tiers import full
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
-from validator.reconcile.compare import IDS_KEPT
+from validator.reconcile.evidence.seam import IDS_KEPT
 from validator.state.tables import StateTables, Table
 from validator.stream.sidecar import Sidecar
 

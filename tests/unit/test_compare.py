@@ -11,7 +11,8 @@ from tests.unit.reconcile_rows import MINUTE_US, clock, fact, facts
 from validator.core import judging as judging_module
 from validator.core.judging import Judging
 from validator.oracles.tumbling_window import TumblingWindow
-from validator.reconcile import compare
+from validator.reconcile.evidence import ids
+from validator.reconcile.evidence.seam import IDS_KEPT
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
@@ -62,8 +63,8 @@ def test_evidence_is_the_smallest_ids_in_their_own_order_and_bounded(
     where = {"batch": 0, "lookup_us": 1}
     rows = [fact("input", range(5, 505), key=key, **where) for key in ("a", "b", "c")]
     found = judged(tmp_path, *rows)
-    assert found.evidence[0, "missing"] == tuple(str(number) for number in range(5, 5 + compare.IDS_KEPT))
-    monkeypatch.setattr(compare, "EVIDENCE_KEPT", 2)
+    assert found.evidence[0, "missing"] == tuple(str(number) for number in range(5, 5 + IDS_KEPT))
+    monkeypatch.setattr(ids, "VIOLATIONS_KEPT", 2)
     bounded = judged(tmp_path, *rows)
     assert bounded.sums == found.sums
     assert len(bounded.evidence) == 2

@@ -25,6 +25,7 @@ from validator.model.wording import plural, plural_of
 from validator.oracles.seam import Oracle
 from validator.publish.redaction import HIDDEN
 from validator.publish.times import rfc3339
+from validator.reconcile.evidence.kinds import evidence_of
 from validator.reconcile.joined_values import OfPairs
 from validator.reconcile.values import Aggregate, Answered, wrong_value
 from validator.stream.doubt_sentences import example_clause, growth_sentence, mismatch_sentence
@@ -41,7 +42,7 @@ def compare(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool
 
     ``records``: decoded events and results. ``whole``: topic -> whether it was read from its start.
     """
-    if states_values(config):
+    if not evidence_of(config.oracle).names_ids:
         yield from _counts(config, counted(config, list(records), whole=whole))
         return
     sample = sampled(config, records, whole=whole)
@@ -85,11 +86,6 @@ def _none_is_right(events: Sequence[core_fit.Answered], topic: str) -> bool:
     """Whether results name a few events of the input, and none of them where it belongs."""
     mine = [one.is_right for one in events if one.expected[0].topic == topic]
     return len(mine) >= FEW and not any(mine)
-
-
-def states_values(config: Config) -> bool:
-    """Whether results state values and name no events (evidence `values`)."""
-    return any(output.evidence == "values" for output in config.outputs)
 
 
 def sampled(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool]) -> FitSample:

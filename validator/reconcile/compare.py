@@ -3,43 +3,38 @@ evidence. The classes of an id are those of the oracle (`validator.oracles.ids`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from decimal import Decimal
-from fractions import Fraction
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from validator.codecs.columns import UNOWED
 from validator.codecs.plain_fields import one_number
 from validator.model import arrays
-from validator.model.arrays import Bools, Ints, coded, counts, ints, listed, run_starts, totals
+from validator.model.arrays import Bools, Ints, counts, ints, listed, run_starts, totals
 from validator.model.lateness_scope import may_move
-from validator.model.pair_rules import NUMBERS, PairRule
-from validator.model.stated_values import Stated, Values
 from validator.oracles.ids import Flags, IdCounts, IdVerdicts
-from validator.oracles.seam import Oracle
-from validator.reconcile import beside_ids, splits
+from validator.reconcile import splits
 from validator.reconcile.cells import STALE, Cells, SomeCells, of_cells
+from validator.reconcile.contributions import (
+    INPUT,
+    OUTPUT,
+    Comparison,
+    Gathered,
+    Items,
+    Results,
+    TopicPartition,
+    partition_numbers,
+)
+from validator.reconcile.evidence.kinds import evidence_of
+from validator.reconcile.evidence.seam import Examples
 from validator.reconcile.facts import Side
-from validator.reconcile.joined_values import OfPairs
 from validator.reconcile.judge import Rules, contradicts_its_end
 from validator.reconcile.lateness import Reaches
-from validator.reconcile.named_by_sums import NAMED_MOST, IdsOfCell, Surplus
-from validator.reconcile.quantities import COMPARED, SIDES
+from validator.reconcile.quantities import COMPARED
 from validator.reconcile.unknown_ids import Unknown
-from validator.reconcile.values import Aggregate, Answered, wrong_cells
-
-IDS_KEPT: Final = 20
-"""Number of ids kept as evidence per violation; further ids are only counted."""
-EVIDENCE_KEPT: Final = 10_000
-"""Number of violations of each class whose ids a comparison keeps; further violations are only counted."""
-
-_SIDES: Final = tuple(SIDES)
-_INPUT, _OUTPUT, _LATE, _REJECTED, _OWES_NOTHING = range(5)
 
 COMPARED_COLUMNS: Final = (
     *("kind", "batch", "side", "topic", "partition", "status", "window_start_us", "key"),
@@ -47,8 +42,6 @@ COMPARED_COLUMNS: Final = (
 )
 """The columns of a fact that a comparison needs."""
 
-TopicPartition = tuple[str, int]
-"""Topic and partition."""
 RequestedIds = tuple[Ints, list[str]]
 """Integer ids and textual ids."""
 
@@ -80,39 +73,8 @@ class Compared:
     columns: Mapping[str, Ints]
     unknown: Unknown
     unknown_texts: Unknown
-    evidence: Mapping[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)
+    evidence: Examples = field(default_factory=dict)
     topic_columns: Mapping[str, Ints] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Items:
-    """Contributions, one entry each: cell and partition (by number), side, offset, whether the id is a text, and
-    the id or the text's number. ``times``: the number of contributions of each entry; None: each is one. ``first``: the
-    first of their offsets, if ``offset`` is the last one. ``source``: the index of each entry in the values."""
-
-    cell: Ints
-    side: Ints
-    partition: Ints
-    offset: Ints
-    is_text: Ints
-    id: Ints
-    times: Ints | None = None
-    first: Ints | None = None
-    source: Ints | None = None
-
-    @property
-    def first_offset(self) -> Ints:
-        """The first offset of each entry."""
-        return self.offset if self.first is None else self.first
-
-    def sorted(self) -> _Items:
-        """Return the contributions by cell and id, and within these in the order of (partition, offset)."""
-        return self.of(np.lexsort((self.offset, self.partition, self.id, self.is_text, self.cell)))
-
-    def of(self, chosen: Ints | Bools) -> _Items:
-        """Return the chosen contributions."""
-        columns: dict[str, Any] = {column.name: getattr(self, column.name) for column in fields(self)}
-        return replace(self, **{name: column[chosen] for name, column in columns.items() if column is not None})
 
 
 def compare(
@@ -136,42 +98,36 @@ def compare(
     if cells.newest is not None:
         # SEMANTICS 2.16: with emission `cumulative` only the newest result of a key counts.
         gathered = [_kept(*part, cells.newest.kept(rows)[0]) for part in gathered]
-    states_values = rules.oracle.reads.states_values
-    items, texts, named = _counted_items(gathered, rules.oracle) if states_values else _items(gathered)
-    checks_values = rules.oracle.checks_values
-    if checks_values:
-        items = replace(items, source=np.arange(len(items.cell)))
+    evidence = evidence_of(rules.oracle)
+    items, texts, named = evidence.items(gathered)
     if cells.newest is not None:
-        items = items.of((items.side != _OUTPUT) | (items.offset == cells.newest.kept(rows)[1][items.cell]))
+        items = items.of((items.side != OUTPUT) | (items.offset == cells.newest.kept(rows)[1][items.cell]))
     items = items.sorted()
     size = len(rows)
     starts = run_starts(items.cell, items.is_text, items.id)
     group = np.cumsum(starts) - 1
     firsts = np.flatnonzero(starts)
     flags = _flags(cells, rows, items, named, rules, partition_offsets)
-    if rules.oracle.having:
-        items, flags = _under_bounds(gathered, items, flags, rules, size)
-    if states_values and rules.oracle.stated.count_name is None:
-        items = _standing_for_all(items, flags)
+    items, flags = evidence.owed(gathered, items, flags, size, drops_late=rules.drops_late)
     id_counts = _id_counts(items, group, firsts)
-    results = _Results.of(items, by_id=rules.oracle.by_id)
+    results = Results.of(items, by_id=rules.oracle.by_id)
     if rules.oracle.states_pairs:
         id_counts = replace(
             id_counts, time_us=_times_of(items, gathered, named, size), result=results.of_items(len(group))
         )
     apart, split = np.zeros(len(items.cell), dtype=np.bool_), dict.fromkeys(splits.FIELDS, np.full(size, arrays.ABSENT))
+    whole = Comparison(rows, gathered, items, texts, named, group, id_counts, results)
     if resolved is not None:
-        whole = _Compared(items, group, id_counts, results, named)
         excuses = partial(_excuses, cells, named, rules, partition_offsets)
         wrong_ends = resolved & contradicts_its_end(SomeCells(cells, rows))
-        apart, split = _wrong_parts(whole, gathered, resolved, wrong_ends, excuses)
+        apart, split = _wrong_parts(whole, resolved, wrong_ends, excuses)
     if rules.oracle.states_pairs:
         apart, repeated = rules.oracle.unsound(id_counts, texts)
         flags = replace(flags, repeated=repeated)
     flags = replace(flags, apart=apart)
     ids = rules.oracle.classes(id_counts, flags, texts, collapse=rules.collapse, drops_late=rules.drops_late)
     # Without ids in results, all events of a cell have the same stand-in for an id.
-    is_known = np.zeros(len(ids.foreign), dtype=np.bool_) if states_values else _known(ids, texts, known)
+    is_known = _known(ids, texts, known) if evidence.names_ids else np.zeros(len(ids.foreign), dtype=np.bool_)
     sums = {name: totals(ids.cell, getattr(ids, name), size) for name in _SUMMED}
     for name, set_aside in (("late", id_counts.late), ("rejected", id_counts.rejected)):
         # SEMANTICS 4.23: a late or rejected record matches if its cell has an event with its id, owed or not.
@@ -185,25 +141,19 @@ def compare(
     sums["foreign"] = totals(ids.cell, ids.foreign, size)
     # SEMANTICS 4.14: a hidden record explains an id, however often an at-least-once engine repeats it.
     sums["incorrect_ids"] = totals(ids.cell, (ids.foreign > 0).astype(np.int64), size)
-    inconsistent, beside = np.zeros(len(results.cell), dtype=np.bool_), dict[int, str]()
-    if checks_values:
-        inconsistent, beside = _inconsistent(gathered, items, group, results, named, rules)
-    misplaced, excess = _wrong_results(items, results, group, ids, is_known, flags, inconsistent, size)
+    wrong = evidence.wrong_values(whole, flags, sums, drops_late=rules.drops_late)
+    misplaced, excess = _wrong_results(items, results, group, ids, is_known, flags, wrong.of_results, size)
+    wrong_results = counts(results.cell, wrong.of_results, size)
     # SEMANTICS 2.11: a result without ids makes no claim, so it is sound.
-    sound = cells["results"][rows] - misplaced - excess - counts(results.cell, inconsistent, size)
+    sound = cells["results"][rows] - misplaced - excess - wrong_results
     # SEMANTICS 2.15: whether its cell is complete decides the class of every sound result.
     lacking = sums["outstanding"] > 0
-    wrong, waits = _wrong_values(gathered, items, flags, sums, rules, size)
-    are_wrong = np.zeros(size, dtype=np.bool_)
-    are_wrong[list(wrong)] = True
     sums |= {
         "correct": np.where(lacking, 0, sound),
         "incomplete": np.where(lacking, sound, 0),
         "excess": excess,
         "misplaced": misplaced,
-        "wrong_value": counts(results.cell, inconsistent, size)
-        if checks_values
-        else np.where(waits, STALE, np.where(are_wrong, sound, 0)),
+        "wrong_value": np.where(wrong.waits, STALE, np.where(wrong.of_cells, sound, wrong_results)),
         **split,
     }
     inputs = cells.inputs if rules.several_inputs else ()
@@ -217,12 +167,7 @@ def compare(
             rows[ids.cell[textual]],
             pa.array([texts[code] for code in ids.id[textual].tolist()], pa.string()),
         ),
-        evidence=(
-            _named_by_sums(gathered, items, sums, wrong, rules, rows)
-            if states_values
-            else _evidence(ids, is_known, rows, texts)
-            | {(int(rows[cell]), "wrong_value"): (clause,) for cell, clause in beside.items()}
-        ),
+        evidence=evidence.examples(whole, ids, is_known, sums, wrong),
         topic_columns=_input_columns(
             inputs,
             items,
@@ -237,7 +182,6 @@ def compare(
     )
 
 
-_EXCUSES: Final = ("dropped_late", "unconsumed", "unprovable", "doubtful", "elsewhere")
 _SUMMED: Final = (
     *("expected", "processed", "late", "rejected", "duplicate", "outstanding"),
     *("dropped_late", "unconsumed", "unconsumed_on_time", "unprovable", "doubtful", "elsewhere"),
@@ -277,316 +221,7 @@ def _kept(facts: pa.Table, cell: Ints, batches: Ints) -> tuple[pa.Table, Ints]:
     return facts.filter(pa.array(retained)), cell[retained]
 
 
-def _items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str], list[TopicPartition]]:
-    """Return all contributions of the facts, the texts by number, and the partitions by number (sorted)."""
-    partitions = _partitions(gathered)
-    parts: list[tuple[Ints, Ints, Ints, Ints, Ints, Ints]] = []
-    texts: list[pa.Array] = []
-    waiting: list[tuple[Ints, Ints, Ints, Ints]] = []
-    for facts, cell in gathered:
-        side, partition = _sides(facts), _partition_numbers(facts, partitions)
-        parents, events = listed(facts["ids"])
-        of_numbers = [(parents, ints(arrays.field(events, "offset")), ints(arrays.field(events, "id")))]
-        parents, events = listed(facts["text_ids"])
-        of_texts = [(parents, ints(arrays.field(events, "offset")), arrays.field(events, "id"))]
-        parents, results = listed(facts["results"])
-        offsets = ints(arrays.field(results, "offset"))
-        of_result, ids = listed(arrays.field(results, "ids"))
-        of_numbers.append((parents[of_result], offsets[of_result], ints(ids)))
-        of_result, ids = listed(arrays.field(results, "text_ids"))
-        of_texts.append((parents[of_result], offsets[of_result], ids))
-        for rows, offset, numbers in of_numbers:
-            parts.append((cell[rows], side[rows], partition[rows], offset, np.zeros_like(numbers), numbers))
-        for rows, offset, names in of_texts:
-            texts.append(names)
-            waiting.append((cell[rows], side[rows], partition[rows], offset))
-    codes, named = coded(texts)
-    parts += [
-        (cell, side, partition, offset, np.ones(len(code), dtype=np.int64), code)
-        for (cell, side, partition, offset), code in zip(waiting, codes, strict=True)
-    ]
-    whole = [np.concatenate([part[i] for part in parts]) if parts else np.empty(0, np.int64) for i in range(6)]
-    return _Items(*(np.asarray(column, dtype=np.int64) for column in whole)), named, partitions
-
-
-def _counted_items(
-    gathered: Sequence[tuple[pa.Table, Ints]], oracle: Oracle
-) -> tuple[_Items, list[str], list[TopicPartition]]:
-    """As `_items`, for events without ids (evidence `values`): an entry for each fact row of events and for each
-    result. If results state pairs, the id says which side an event is of (`validator.oracles.counted_pairs`)."""
-    # SEMANTICS 2.23: the events of a cell count as copies of one event, of which a result states a number. An excuse of
-    # one event of a row excuses all of them.
-    partitions = _partitions(gathered)
-    parts: list[tuple[Ints, ...]] = []
-    for facts, cell in gathered:
-        side, partition = _sides(facts), _partition_numbers(facts, partitions)
-        rows = np.flatnonzero(side != _OUTPUT)
-        first, last, times = (ints(facts[name])[rows] for name in ("first_offset", "last_offset", "contributions"))
-        # SEMANTICS 2.6: the engine may have set aside each of the events that owe nothing: no more than their offsets.
-        times = np.where(side[rows] == _OWES_NOTHING, last - first + 1, times)
-        parts.append((cell[rows], side[rows], partition[rows], last, times, first))
-        rows, results = listed(facts["results"])
-        offset, times = ints(arrays.field(results, "offset")), ints(arrays.field(results, "count"), 0)
-        parts.append((cell[rows], side[rows], partition[rows], offset, times, offset))
-    cell, side, partition, offset, times, first = (
-        np.concatenate([part[i] for part in parts]) if parts else np.empty(0, np.int64) for i in range(6)
-    )
-    same = np.zeros_like(cell)
-    id_ = same
-    if (rule := oracle.pair_rule) is not None and len(cell):
-        id_ = np.array([rule.number_of(topic) for topic, _ in partitions], dtype=np.int64)[partition]
-    return _Items(cell, side, partition, offset, same, id_, times, first, np.arange(len(cell))), [], partitions
-
-
-def _standing_for_all(items: _Items, flags: Flags) -> _Items:
-    """Return the entries of `_counted_items` whose results do not state how many events they used."""
-    times = items.times
-    assert times is not None, "entries without ids have it"
-    # SEMANTICS 2.29: the results of a cell together stand for all of its events that the engine has read and that are
-    # not set aside. A result of a cell without events stands for one.
-    cells = int(items.cell.max(initial=-1)) + 1
-    events, aside, unread = (
-        counts(items.cell, mine, cells, times)
-        for mine in (
-            items.side == _INPUT,
-            (items.side == _LATE) | (items.side == _REJECTED),
-            (items.side == _INPUT) & flags.unread,
-        )
-    )
-    is_first = np.zeros(len(items.cell), dtype=np.bool_)
-    of_output = np.flatnonzero(items.side == _OUTPUT)
-    is_first[of_output[np.unique(items.cell[of_output], return_index=True)[1]]] = True
-    left = np.maximum(events - unread - aside, 0)[items.cell]
-    standing = np.where(events[items.cell] > 0, np.where(is_first, left, 0), 1)
-    return replace(items, times=np.where(items.side == _OUTPUT, standing, times))
-
-
-def _under_bounds(
-    gathered: Sequence[tuple[pa.Table, Ints]], items: _Items, flags: Flags, rules: Rules, size: int
-) -> tuple[_Items, Flags]:
-    """Return the entries of `_counted_items` and their flags, in which a cell without results owes nothing if its
-    values may not reach the bounds of all results. If they reach the bounds only with events that the engine has not
-    consumed, all events of the cell count as unread; if only with events whose answers may be unread, all count as
-    such. ``items``: sorted."""
-    # SEMANTICS 2.33: no further event takes one of these values below its bound.
-    values, times = rules.oracle.stated, items.times
-    assert times is not None, "entries without ids have it"
-    of_input, of_aside = items.side == _INPUT, (items.side == _LATE) | (items.side == _REJECTED)
-    may_drop = (flags.late | flags.doubtful | flags.elsewhere) & rules.drops_late
-    bounded = [(value, bound) for value in values.stated if (bound := values.bound_of(value.name)) is not None]
-    known = _Known.of(gathered, items, values, size) if bounded else None
-    unanswered = np.bincount(items.cell[_are_answers(items, known, values)], minlength=size) == 0
-    unanswered &= np.bincount(items.cell[of_input], minlength=size) > 0
-
-    def reached(sure: Bools) -> Bools:
-        found: Bools = unanswered.copy()
-        if values.count_name is not None and (bound := values.bound_of(values.count_name)) is not None:
-            used, aside = (totals(items.cell[mine], times[mine], size) for mine in (sure, of_aside))
-            found &= used - aside >= bound.least_integer
-        for value, least in bounded:
-            assert known is not None, "values need it"
-            for cell in np.flatnonzero(found).tolist():
-                number = known.least(cell, value, sure)
-                found[cell] = number is not None and least.surely_holds(number)
-        return found
-
-    surely = reached(of_input & ~may_drop)
-    now = reached(of_input & ~may_drop & ~flags.unread)
-    provably = reached(of_input & ~may_drop & ~flags.unread & ~flags.unsure)
-    side = np.where(of_input & (unanswered & ~surely)[items.cell], _OWES_NOTHING, items.side)
-    unread = flags.unread | (of_input & (surely & ~now)[items.cell])
-    # SEMANTICS 3.25: without the events that the engine may never have read, the cell may owe nothing.
-    unsure = flags.unsure | (of_input & (surely & ~provably)[items.cell])
-    return replace(items, side=side), replace(flags, unread=unread, unsure=unsure)
-
-
-def _are_answers(items: _Items, known: _Known | None, values: Values) -> Bools:
-    """Return which entries are results that state something. A null value that withdraws a result, or that the engine
-    writes instead of one (Kafka Streams), does not."""
-    assert items.times is not None, "entries without ids have it"
-    found: Bools = items.side == _OUTPUT
-    if values.count_name is not None:
-        return found & (items.times > 0)
-    assert known is not None, "only values have bounds"
-    assert items.source is not None, "entries without ids have it"
-    for i in np.flatnonzero(found).tolist():
-        found[i] = any(text is not None for text in known.stored[items.source[i]])
-    return found
-
-
-@dataclass(frozen=True)
-class _Known:
-    """What the facts have of the values of compared cells. ``items``: sorted; ``starts``: the first one of each cell.
-    ``stored``: as `_stored_values` returns it."""
-
-    items: _Items
-    starts: Ints
-    stored: Sequence[Sequence[Any]]
-    hashed: frozenset[int]
-
-    @classmethod
-    def of(cls, gathered: Sequence[tuple[pa.Table, Ints]], items: _Items, values: Values, size: int) -> _Known:
-        """Return what the facts have."""
-        starts = np.searchsorted(items.cell, np.arange(size + 1))
-        return cls(items, starts, _stored_values(gathered), values.hashed)
-
-    def entries(self, cell: int, *sides: int) -> list[int]:
-        """Return the items of a cell on some sides."""
-        return [i for i in range(self.starts[cell], self.starts[cell + 1]) if self.items.side[i] in sides]
-
-    def aggregates(self, chosen: Iterable[int], place: int, at: int | None = None) -> list[Aggregate]:
-        """Return the aggregates of a field over the events of each of these items. ``at``: its index in their facts, if
-        it is another one than in `Values.paths`."""
-        times, source = self.items.times, self.items.source
-        assert times is not None, "entries without ids have it"
-        assert source is not None, "entries without ids have it"
-        is_hashed, index = place in self.hashed, place if at is None else at
-        return [Aggregate.of(int(times[i]), self.stored[source[i]][index], is_hashed=is_hashed) for i in chosen]
-
-    def aside(self, cell: int, place: int) -> list[Aggregate]:
-        """Return the aggregates over the late and rejected records of a cell."""
-        return self.aggregates(self.entries(cell, _LATE, _REJECTED), place)
-
-    def stated(self, cell: int, place: int) -> list[Decimal | None]:
-        """Return what the results of a cell state."""
-        source = self.items.source
-        assert source is not None, "entries without ids have it"
-        texts = (self.stored[source[i]][place] for i in self.entries(cell, _OUTPUT))
-        return [None if text is None else Decimal(text) for text in texts]
-
-    def surplus(self, cell: int, i: int, values: Values) -> tuple[int, int] | None:
-        """Return the sum of integers over the events of a cell, and what the value at an index of `Values.stated` and
-        the late and rejected records have above it. None if that is not known."""
-        place = values.stated[i].place
-        events, aside = self.aggregates(self.entries(cell, _INPUT), place), self.aside(cell, place)
-        given = [number or Decimal(0) for number in (*(one.sum for one in aside), *self.stated(cell, i))]
-        if any(one.numbers < one.events for one in (*events, *aside)) or any(number != int(number) for number in given):
-            return None
-        total = sum(int(one.sum or 0) for one in events)
-        return total, sum(map(int, given)) - total
-
-    def least(self, cell: int, value: Stated, sure: Bools) -> Fraction | None:
-        """Return a number that a value surely reaches if the engine has used the ``sure`` events; None if it may be
-        null."""
-        used = self.aggregates((i for i in self.entries(cell, _INPUT) if sure[i]), value.place)
-        owed = Answered(used, (), self.aside(cell, value.place), all_used=True).owed(value.function)
-        return None if owed is None or owed.is_null else owed.low
-
-
-def _wrong_values(
-    gathered: Sequence[tuple[pa.Table, Ints]],
-    items: _Items,
-    flags: Flags,
-    sums: Mapping[str, Ints],
-    rules: Rules,
-    size: int,
-) -> tuple[dict[int, str], Bools]:
-    """Return the cells whose results state a wrong value, with what is wrong, and which cells wait for the engine to
-    consume their events. ``items``: sorted."""
-    values, none = rules.oracle.stated, np.zeros(size, dtype=np.bool_)
-    if not rules.oracle.reads.states_values or not values.stated or items.source is None:
-        return {}, none
-    # SEMANTICS 2.29: a value is judged if every event of the cell is answered, but those that the engine may drop.
-    may_drop = (flags.late | flags.doubtful | flags.elsewhere) & rules.drops_late
-    dropped = sums["dropped_late"] + sums["doubtful"] + sums["elsewhere"]
-    left = sums["outstanding"] - (dropped if rules.drops_late else 0)
-    has_results = np.bincount(items.cell[items.side == _OUTPUT], minlength=size) > 0
-    judged = has_results & (left == 0) & (sums["duplicate"] + sums["foreign"] == 0) & (sums["expected"] > 0)
-
-    def has(chosen: Bools) -> Bools:
-        found: Bools = np.bincount(items.cell, chosen, minlength=size) > 0
-        return found
-
-    of_input = items.side == _INPUT
-    all_used = sums["outstanding"] == 0
-    if values.count_name is None:
-        # SEMANTICS 2.29: whether such a result used an event is not known.
-        all_used &= ~has(of_input & may_drop)
-    # SEMANTICS 2.29: an event that is not consumed, or an answer that may have expired, may be what the value lacks.
-    waits = judged & has(of_input & flags.unread)
-    judged &= ~waits
-    judged &= ~has(of_input & flags.unsure) | (all_used & (values.count_name is not None))
-    # SEMANTICS 2.6: an event that owes nothing may be what was set aside.
-    judged &= ~(has(items.side == _OWES_NOTHING) & has((items.side == _LATE) | (items.side == _REJECTED)))
-    if not judged.any():
-        return {}, waits
-    known, pair_rule = _Known.of(gathered, items, values, size), rules.oracle.pair_rule
-
-    def answered(cell: int, place: int) -> Answered:
-        if pair_rule is not None:
-            field = values.place_in_side(place)
-            return _answered_pairs(known, cell, place, field, may_drop, pair_rule, all_used=bool(all_used[cell]))
-        events = known.entries(cell, _INPUT)
-        return Answered(
-            known.aggregates((i for i in events if not may_drop[i]), place),
-            known.aggregates((i for i in events if may_drop[i]), place),
-            known.aside(cell, place),
-            all_used=bool(all_used[cell]),
-        )
-
-    tolerances = dict(rules.oracle.reads.tolerances)
-    return wrong_cells(values, tolerances, np.flatnonzero(judged).tolist(), answered, known.stated), waits
-
-
-def _answered_pairs(
-    known: _Known,
-    cell: int,
-    place: int,
-    field: tuple[str, int],
-    may_drop: Bools,
-    rule: PairRule,
-    *,
-    all_used: bool,
-) -> Answered:
-    """Return the events of one side of a join, by what the results of the cell must have used. ``field``: their side,
-    and the index of the field in their facts."""
-    times, (side, at) = known.items.times, field
-    assert times is not None, "entries without ids have it"
-    events = known.entries(cell, _INPUT)
-    mine = [i for i in events if known.items.id[i] == NUMBERS[side]]
-    others = [i for i in events if known.items.id[i] != NUMBERS[side]]
-    most = int(times[others].sum())
-    least = most if all_used else int(times[[i for i in others if not may_drop[i]]].sum())
-    # SEMANTICS 2.12: left events make as many pairs with one partner as without.
-    all_used &= not (rule.may_lack(side) and times[mine].sum() == 1)
-    sure = known.aggregates((i for i in mine if not may_drop[i]), place, at)
-    free = known.aggregates((i for i in mine if may_drop[i]), place, at)
-    return OfPairs(sure, free, (), all_used, *rule.partners(least, most))
-
-
-def _stored_values(gathered: Sequence[tuple[pa.Table, Ints]]) -> list[list[Any]]:
-    """Return what the facts have for each entry of `_counted_items`: aggregates of fields, or stated values."""
-    found: list[list[Any]] = []
-    for facts, _ in gathered:
-        rows = np.flatnonzero(_sides(facts) != _OUTPUT)
-        found += facts["aggregates"].take(pa.array(rows)).to_pylist()
-        _, results = listed(facts["results"])
-        found += arrays.field(results, "values").to_pylist()
-    return found
-
-
-def _sides(facts: pa.Table) -> Ints:
-    """Return the number of each fact's side; `_OWES_NOTHING` for events that contribute to no cell."""
-    found = np.select([arrays.is_one_of(facts["side"], name.value) for name in _SIDES], range(4), -1)
-    found[ints(facts["status"]) == UNOWED] = _OWES_NOTHING
-    return found
-
-
-def _partitions(gathered: Sequence[tuple[pa.Table, Ints]]) -> list[TopicPartition]:
-    return sorted({partition for facts, _ in gathered for partition in _topic_partitions(facts)})
-
-
-def _partition_numbers(facts: pa.Table, partitions: Sequence[TopicPartition]) -> Ints:
-    """Return the place of each fact's partition in ``partitions``."""
-    number = {partition: i for i, partition in enumerate(partitions)}
-    return np.array([number[it] for it in _topic_partitions(facts)], dtype=np.int64)
-
-
-def _topic_partitions(facts: pa.Table) -> list[TopicPartition]:
-    return list(zip(facts["topic"].to_pylist(), facts["partition"].to_pylist(), strict=True))
-
-
-def _id_counts(items: _Items, group: Ints, firsts: Ints) -> IdCounts:
+def _id_counts(items: Items, group: Ints, firsts: Ints) -> IdCounts:
     size = len(firsts)
     e, p, late, rejected, unowed = (counts(group, items.side == side, size, items.times) for side in range(5))
     return IdCounts(
@@ -599,7 +234,7 @@ def _id_counts(items: _Items, group: Ints, firsts: Ints) -> IdCounts:
         rejected=rejected,
         unowed=unowed,
         group=group,
-        from_input=items.side == _INPUT,
+        from_input=items.side == INPUT,
         times=items.times,
     )
 
@@ -607,7 +242,7 @@ def _id_counts(items: _Items, group: Ints, firsts: Ints) -> IdCounts:
 def _flags(
     cells: Cells,
     rows: Ints,
-    items: _Items,
+    items: Items,
     named: Sequence[TopicPartition],
     rules: Rules,
     partition_offsets: Mapping[TopicPartition, PartitionOffsets],
@@ -621,7 +256,7 @@ def _flags(
         late = _past(cells.lateness.proven, ends, items.partition, items.offset, named)
         doubtful = _past(cells.lateness.possible, ends, items.partition, items.offset, named) & ~late
         if rules.looks_elsewhere:
-            elsewhere = _past_elsewhere(cells, ends, items, named, rules) & (items.side == _INPUT) & ~late & ~doubtful
+            elsewhere = _past_elsewhere(cells, ends, items, named, rules) & (items.side == INPUT) & ~late & ~doubtful
         if rules.collapse:
             # SEMANTICS 2.10: the engine has read the first copy before, and must answer it if it was on time.
             late, doubtful, elsewhere = (_of_first_copies(it, items) for it in (late, doubtful, elsewhere))
@@ -638,10 +273,10 @@ def _flags(
     return Flags(late, doubtful, elsewhere, unread, unsure, np.zeros(len(items.cell), dtype=np.bool_))
 
 
-def _of_first_copies(condition: Bools, items: _Items) -> Bools:
+def _of_first_copies(condition: Bools, items: Items) -> Bools:
     """Return, for each event, whether ``condition`` holds for the first copy of its id in its cell and partition. An
     engine that drops repeats has read this copy before the later ones. ``items``: sorted."""
-    events = np.flatnonzero(items.side == _INPUT)
+    events = np.flatnonzero(items.side == INPUT)
     is_first = run_starts(items.cell[events], items.is_text[events], items.id[events], items.partition[events])
     found = np.zeros(len(items.cell), dtype=np.bool_)
     found[events] = condition[events[is_first]][np.cumsum(is_first) - 1]
@@ -667,7 +302,7 @@ def _past(reaches: Reaches, ends: Ints, partition: Ints, offset: Ints, named: Se
     return found
 
 
-def _past_elsewhere(cells: Cells, ends: Ints, items: _Items, named: Sequence[TopicPartition], rules: Rules) -> Bools:
+def _past_elsewhere(cells: Cells, ends: Ints, items: Items, named: Sequence[TopicPartition], rules: Rules) -> Bools:
     """Return which contributions are of a partition beside which another one in the scope of lateness has passed the
     end of the window."""
     if rules.follows_pauses:
@@ -703,20 +338,8 @@ def _excuses(
     return splits.Rules(gap_us, rules.max_disorder_us, is_passed, np.array(moved, dtype=np.bool_))
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """What `_id_counts` and `_Results` found in the contributions of the compared cells."""
-
-    items: _Items
-    group: Ints
-    id_counts: IdCounts
-    results: _Results
-    named: Sequence[TopicPartition]
-
-
 def _wrong_parts(
-    it: _Compared,
-    gathered: Sequence[tuple[pa.Table, Ints]],
+    it: Comparison,
     resolved: Bools,
     wrong_ends: Bools,
     excuses: Callable[[], splits.Rules],
@@ -729,25 +352,25 @@ def _wrong_parts(
     # SEMANTICS 2.28: only if the result has all events of its session, which decide the session's end.
     answered = it.id_counts.processed + it.id_counts.late + it.id_counts.rejected
     wrong_ends = wrong_ends & (counts(it.id_counts.cell, it.id_counts.expected != answered, size) == 0)
-    apart = wrong_ends[it.items.cell] & (it.items.side == _OUTPUT)
+    apart = wrong_ends[it.items.cell] & (it.items.side == OUTPUT)
     columns = dict.fromkeys(splits.FIELDS, np.full(size, arrays.ABSENT, dtype=np.int64))
     concerned = resolved & (np.bincount(it.results.cell, minlength=size) > 1)
     if concerned.any():
         mine = concerned[it.items.cell[it.results.items]]
         carried = it.results.items[mine]
         mentions = splits.Mentions(it.items.cell[carried], it.group[carried], it.results.number[mine])
-        found = splits.splits_of(_named_events(it, gathered, concerned), mentions, size, excuses())
+        found = splits.splits_of(_named_events(it, concerned), mentions, size, excuses())
         apart[carried] |= found.apart
         columns |= found.columns
     many = counts(it.items.cell, apart, size)
     return apart, columns | {"apart": np.where(many > 0, many, arrays.ABSENT)}
 
 
-def _named_events(it: _Compared, gathered: Sequence[tuple[pa.Table, Ints]], concerned: Bools) -> splits.Named:
+def _named_events(it: Comparison, concerned: Bools) -> splits.Named:
     """Return the events of the ``concerned`` cells that results name and that one record brought, with their times."""
-    dated = _dated_events(gathered, it.named, concerned)
+    dated = _dated_events(it.gathered, it.named, concerned)
     chosen = (it.id_counts.expected == 1) & (it.id_counts.processed > 0) & concerned[it.id_counts.cell]
-    of_events = np.flatnonzero((it.items.side == _INPUT) & chosen[it.group])
+    of_events = np.flatnonzero((it.items.side == INPUT) & chosen[it.group])
     wanted = it.items.of(of_events)
     if not len(of_events) or not len(dated[0]):
         return splits.Named(*(np.empty(0, dtype=np.int64) for _ in range(6)))
@@ -757,22 +380,20 @@ def _named_events(it: _Compared, gathered: Sequence[tuple[pa.Table, Ints]], conc
     return found.of(np.lexsort((found.offset, found.partition, found.time_us, found.cell)))
 
 
-def _dated_events(
-    gathered: Sequence[tuple[pa.Table, Ints]], named: Sequence[TopicPartition], concerned: Bools
-) -> list[Ints]:
+def _dated_events(gathered: Gathered, named: Sequence[TopicPartition], concerned: Bools) -> list[Ints]:
     """Return columns of the events of the ``concerned`` cells: cell, partition, offset, time, newest time before."""
     parts = []
     for table, cells in gathered:
         mine = arrays.is_one_of(table["side"], Side.INPUT.value) & concerned[cells]
         facts, cell = table.filter(pa.array(mine)), cells[mine]
         row, events = listed(facts["times"])
-        partition = _partition_numbers(facts, named)
+        partition = partition_numbers(facts, named)
         columns = [ints(arrays.field(events, name)) for name in ("offset", "time_us", "before_us")]
         parts.append((cell[row], partition[row], *columns))
     return [np.concatenate([part[i] for part in parts]) for i in range(5)]
 
 
-def _places_in(dated: Sequence[Ints], wanted: _Items) -> tuple[Ints, Bools]:
+def _places_in(dated: Sequence[Ints], wanted: Items) -> tuple[Ints, Bools]:
     """Return the place of each of the ``wanted`` contributions in `_dated_events`, which is not empty, and whether it
     is there."""
     places = zip(dated[:3], (wanted.cell, wanted.partition, wanted.offset), strict=True)
@@ -783,11 +404,9 @@ def _places_in(dated: Sequence[Ints], wanted: _Items) -> tuple[Ints, Bools]:
     return at, have[at] == want
 
 
-def _times_of(
-    items: _Items, gathered: Sequence[tuple[pa.Table, Ints]], named: Sequence[TopicPartition], size: int
-) -> Ints:
+def _times_of(items: Items, gathered: Gathered, named: Sequence[TopicPartition], size: int) -> Ints:
     """Return the time of each contribution that is an event. ``size``: number of compared cells."""
-    found, events = np.full(len(items.cell), arrays.ABSENT), np.flatnonzero(items.side == _INPUT)
+    found, events = np.full(len(items.cell), arrays.ABSENT), np.flatnonzero(items.side == INPUT)
     if len(events):
         dated = _dated_events(gathered, named, np.ones(size, dtype=np.bool_))
         at, known = _places_in(dated, items.of(events))
@@ -811,40 +430,9 @@ def _known(ids: IdVerdicts, texts: Sequence[str], known: Callable[[RequestedIds]
     return found
 
 
-@dataclass(frozen=True)
-class _Results:
-    """The results with ids, numbered by cell and position.
-
-    ``items``: the contributions in results. ``number``: the result of each of them. ``cell``: that of each result.
-    """
-
-    items: Ints
-    number: Ints
-    cell: Ints
-
-    @classmethod
-    def of(cls, items: _Items, *, by_id: bool) -> _Results:
-        """Return the results among these contributions. ``by_id``: each mention of an id counts as a result."""
-        carried = np.flatnonzero(items.side == _OUTPUT)
-        cell, partition, offset = items.cell[carried], items.partition[carried], items.offset[carried]
-        order = np.lexsort((offset, partition, cell))
-        new = run_starts(cell[order], partition[order], offset[order])
-        if by_id:
-            new[:] = True
-        number = np.empty(len(carried), dtype=np.int64)
-        number[order] = np.cumsum(new) - 1
-        return cls(carried, number, cell[order][new])
-
-    def of_items(self, many: int) -> Ints:
-        """Return the result of each of all ``many`` contributions; -1: it is in none."""
-        found = np.full(many, -1, dtype=np.int64)
-        found[self.items] = self.number
-        return found
-
-
 def _wrong_results(
-    items: _Items,
-    results: _Results,
+    items: Items,
+    results: Results,
     group: Ints,
     ids: IdVerdicts,
     is_known: Bools,
@@ -877,36 +465,7 @@ def _wrong_results(
     return counts(results.cell, any_foreign, size), counts(results.cell, ~any_foreign & any_surplus, size)
 
 
-def _inconsistent(
-    gathered: Sequence[tuple[pa.Table, Ints]],
-    items: _Items,
-    group: Ints,
-    results: _Results,
-    named: Sequence[TopicPartition],
-    rules: Rules,
-) -> tuple[Bools, dict[int, str]]:
-    """Return which results state a value that does not follow from their ids, and for each cell what is wrong with the
-    first of them. ``items``: sorted, with their ``source``."""
-    assert items.source is not None, "values need it"
-    order = np.argsort(results.number, kind="stable")
-    carried = results.items[order]
-    firsts = carried[run_starts(results.number[order])]
-    events = np.flatnonzero(items.side == _INPUT)
-    given = beside_ids.Named(
-        cell=items.cell[firsts],
-        partition=items.partition[firsts],
-        offset=items.offset[firsts],
-        result=results.number[order],
-        group=group[carried],
-        event_group=group[events],
-        event_source=items.source[events],
-    )
-    partitions = [_partition_numbers(facts, named) for facts, _ in gathered]
-    tolerances = dict(rules.oracle.reads.tolerances)
-    return beside_ids.wrong_results(given, gathered, partitions, rules.oracle.stated, tolerances)
-
-
-def _is_of(topic: str, items: _Items, named: Sequence[TopicPartition]) -> Bools:
+def _is_of(topic: str, items: Items, named: Sequence[TopicPartition]) -> Bools:
     """Return which items are from the topic."""
     found: Bools = np.array([partition[0] == topic for partition in named], dtype=np.bool_)[items.partition]
     return found
@@ -914,7 +473,7 @@ def _is_of(topic: str, items: _Items, named: Sequence[TopicPartition]) -> Bools:
 
 def _input_columns(
     topics: Sequence[str],
-    items: _Items,
+    items: Items,
     named: Sequence[TopicPartition],
     id_counts: IdCounts,
     ids: IdVerdicts,
@@ -949,7 +508,7 @@ def _input_columns(
 
 def _output_columns(
     topics: Sequence[str],
-    items: _Items,
+    items: Items,
     named: Sequence[TopicPartition],
     id_counts: IdCounts,
     ids: IdVerdicts,
@@ -963,7 +522,7 @@ def _output_columns(
     """
     found: dict[str, Ints] = {}
     for topic in topics:
-        mine = (items.side == _OUTPUT) & _is_of(topic, items, named)
+        mine = (items.side == OUTPUT) & _is_of(topic, items, named)
         carried = counts(id_counts.group, mine, len(id_counts.cell), items.times)
         # SEMANTICS 4.23: results of other topics match first, so a field that holds their ids does not end the doubt.
         others = id_counts.processed - carried
@@ -971,95 +530,3 @@ def _output_columns(
         found[f"landed/{topic}"] = totals(ids.cell, landed, size)
         found[f"claimed/{topic}"] = totals(ids.cell, np.where(others > 0, carried - landed, 0), size)
     return found
-
-
-def _evidence(
-    ids: IdVerdicts, is_known: Bools, rows: Ints, texts: Sequence[str]
-) -> dict[tuple[int, str], tuple[str, ...]]:
-    """Return the smallest `IDS_KEPT` ids of each violation, for the first `EVIDENCE_KEPT` violations of each class."""
-    of_class = {
-        # Ids with an excuse are left out. The cell's state decides whether the others are missing.
-        "missing": ids.outstanding > ids.dropped_late + ids.unconsumed + ids.doubtful + ids.elsewhere,
-        "duplicate": ids.duplicate > 0,
-        "misplaced": (ids.foreign > 0) & is_known,
-        "unknown_id": (ids.foreign > 0) & ~is_known,
-    }
-    found: dict[tuple[int, str], tuple[str, ...]] = {}
-    for name, concerned in of_class.items():
-        chosen = np.flatnonzero(concerned)
-        cell = ids.cell[chosen]
-        firsts = np.flatnonzero(run_starts(cell))
-        starts, ends = firsts[:EVIDENCE_KEPT], np.append(firsts, len(cell))[1:]
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=False):
-            some = chosen[start : min(end, start + IDS_KEPT)]
-            shown = tuple(
-                texts[code] if text else str(code)
-                for text, code in zip(ids.is_text[some].tolist(), ids.id[some].tolist(), strict=True)
-            )
-            found[int(rows[cell[start]]), name] = shown
-    return found
-
-
-def _named_by_sums(
-    gathered: Sequence[tuple[pa.Table, Ints]],
-    items: _Items,
-    sums: Mapping[str, Ints],
-    wrong: Mapping[int, str],
-    rules: Rules,
-    rows: Ints,
-) -> dict[tuple[int, str], tuple[str, ...]]:
-    """Return what is shown of violations without ids: a clause for each wrong value, and the ids of events that explain
-    sums modulo 2^64, for the first `EVIDENCE_KEPT` cells. ``items``: sorted."""
-    found: dict[tuple[int, str], tuple[str, ...]] = {
-        (int(rows[cell]), "wrong_value"): (clause,) for cell, clause in wrong.items()
-    }
-    values = rules.oracle.stated
-    if values.sums_of_ids is None or not rules.oracle.names_events:
-        return found
-    more = sums["duplicate"] + sums["foreign"] - sums["outstanding"]
-    # SEMANTICS 2.34: which events have an excuse is not known.
-    excused = sum((sums[name] for name in _EXCUSES), np.zeros_like(more))
-    are_wrong = np.zeros(len(rows), dtype=np.bool_)
-    are_wrong[list(wrong)] = True
-    chosen = np.flatnonzero(np.where(more == 0, are_wrong, (np.abs(more) <= NAMED_MOST) & (excused == 0)))
-    chosen = chosen[:EVIDENCE_KEPT]
-    if not len(chosen):
-        return found
-    known = _Known.of(gathered, items, values, len(rows))
-    of_sum, of_squares = values.sums_of_ids
-    kind = dict(values.digests)[values.stated[of_sum].place].hash
-    for cell, (integers, texts) in zip(chosen.tolist(), _ids_of_events(gathered, chosen), strict=True):
-        ids = IdsOfCell.of(integers, texts, kind)
-        sums_of_ids = known.surplus(cell, of_sum, values)
-        squares = None if of_squares is None else known.surplus(cell, of_squares, values)
-        if ids is None or sums_of_ids is None or not ids.fit(sums_of_ids[0]):
-            continue
-        names = ids.explaining(Surplus(int(more[cell]), sums_of_ids[1], None if squares is None else squares[1]))
-        if names and more[cell] == 0:
-            clause = f"{wrong[cell]}; one lost and one repeated event explain it"
-            found[int(rows[cell]), "wrong_value"] = (clause, *names)
-        elif names:
-            name = "missing" if more[cell] < 0 else "duplicate" if sums["expected"][cell] else "unknown_id"
-            found[int(rows[cell]), name] = names
-    return found
-
-
-def _ids_of_events(gathered: Sequence[tuple[pa.Table, Ints]], chosen: Ints) -> Iterator[tuple[Ints, pa.Array]]:
-    """Return the integer and the textual ids of the events of each ``chosen`` cell; their numbers rise."""
-    parts: dict[str, list[tuple[Ints, pa.Array]]] = {"ids": [], "text_ids": []}
-    for facts, cell in gathered:
-        mine = np.isin(cell, chosen) & (_sides(facts) == _INPUT)
-        some, of = facts.filter(pa.array(mine)), cell[mine]
-        for name, found in parts.items():
-            rows, events = listed(some[name])
-            found.append((of[rows], arrays.field(events, "id")))
-    columns = []
-    for found in parts.values():
-        cells, ids = np.concatenate([cells for cells, _ in found]), pa.concat_arrays([ids for _, ids in found])
-        order = np.argsort(cells, kind="stable")
-        bounds = [np.searchsorted(cells[order], chosen, side=side) for side in ("left", "right")]
-        columns.append((ids.take(pa.array(order)), *bounds))
-    (integers, starts, ends), (texts, text_starts, text_ends) = columns
-    for i in range(len(chosen)):
-        named = texts.slice(text_starts[i], text_ends[i] - text_starts[i])
-        yield ints(integers.slice(starts[i], ends[i] - starts[i])), named

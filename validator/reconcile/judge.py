@@ -22,8 +22,8 @@ from validator.model.lateness_scope import LatenessScope
 from validator.oracles.seam import Oracle
 from validator.reconcile import key_verdicts
 from validator.reconcile.cells import STALE, Columns
+from validator.reconcile.evidence.kinds import evidence_of
 from validator.reconcile.quantities import COMPARED, NAMED_END, NO_WORD, RETIRED_BEFORE
-from validator.reconcile.values import PRIMES
 
 CONTRIBUTIONS: Final = (
     "expected",
@@ -108,10 +108,7 @@ class Rules:
     @property
     def compares_all(self) -> bool:
         """Whether fingerprints decide nothing: every cell that has an answer or is overdue is compared id by id."""
-        # SEMANTICS 2.29: fingerprints do not show whether minima, maxima and averages are right.
-        of_values = self.oracle.reads.states_values and not self.oracle.stated.add_up
-        # SEMANTICS 2.32: nor values beside ids.
-        return self.collapse or self.oracle.compares_all or of_values or self.oracle.checks_values
+        return self.collapse or self.oracle.compares_all or not evidence_of(self.oracle).fingerprints_decide
 
 
 @dataclass(frozen=True)
@@ -364,11 +361,10 @@ def same_fingerprints(cells: Columns, rules: Rules) -> Bools:
     """Return the cells whose fingerprints show that the expected ids were answered."""
     # SEMANTICS 2.17 and 7.3: equal counts and sums mean equal ids, except where an id may be owed less often than sent.
     same = np.full(len(cells), not rules.compares_all)
-    for part, prime in zip(("count", "a", "b"), (None, *PRIMES), strict=True):
+    for part, modulus in zip(("count", "a", "b"), evidence_of(rules.oracle).moduli, strict=True):
         total = cells[f"processed_{part}"] + cells[f"late_{part}"] + cells[f"rejected_{part}"]
         more = cells[f"expected_{part}"] - total
-        # SEMANTICS 2.29: fingerprints of values are sums modulo a prime.
-        same &= (more if prime is None or not rules.oracle.reads.states_values else more % prime) == 0
+        same &= (more % modulus if modulus else more) == 0
     if rules.oracle.answers_once:
         # SEMANTICS 2.25, 2.28: fingerprints do not show which of several results names an id, nor its named end.
         same &= (cells["results"] <= 1) & ~contradicts_its_end(cells)
@@ -537,11 +533,11 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     unproven_yet = it.provisional | it.lagging
     shown = np.where(is_missing & unproven_yet, OVERDUE, it.state)
     counts = {name: found[name] for name in _AS_FOUND}
-    # SEMANTICS 2.29: until the cell would be missing, another result may give the value that is owed.
-    may_change = (counts["wrong_value"] > 0) & ~is_missing & (not cells.oracle.checks_values)
+    values_may_change = evidence_of(cells.oracle).values_may_change
+    may_change = (counts["wrong_value"] > 0) & ~is_missing & values_may_change
     counts["wrong_value"] = np.where(may_change, 0, counts["wrong_value"])
     # SEMANTICS 2.29: all sound results of a cell are wrong together; beside ids each one is judged by itself (2.32).
-    for name in ("correct", "incomplete") if not cells.oracle.checks_values else ():
+    for name in ("correct", "incomplete") if values_may_change else ():
         counts[name] = np.where(counts["wrong_value"] > 0, 0, counts[name])
     counts |= {"dropped_late": dropped, "unconsumed": unconsumed}
     of_states = {name: np.where(shown == number, rest, 0) for number, name in enumerate(STATES)}
@@ -610,7 +606,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     recorded = cells["recorded_digest"] != ABSENT
     # SEMANTICS 2.19: the standing check on fingerprints; the fingerprint itself draws the sample.
     sampled = it.agrees & ~it.compared & settled & it.in_scope & seen & (cells["expected_a"] % rules.sampled_of == 0)
-    if rules.oracle.by_id or rules.oracle.reads.states_values:
+    if rules.oracle.by_id or not evidence_of(rules.oracle).names_ids:
         # The fingerprint of a cell with one id, or of events without ids, proves as much as a comparison.
         sampled[:] = False
     # A verdict is recorded once it is settled, violated or no longer pending, and after that at every change.

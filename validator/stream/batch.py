@@ -26,10 +26,10 @@ from validator.model.coverage import RangeCount, skipped_of
 from validator.model.frontier import Lookup, PartitionId, PartitionSummary, RunEnd
 from validator.model.progress import IngestProgress, OffsetGap
 from validator.model.schemas import NO_SCHEMAS, Schemas
+from validator.reconcile.evidence.kinds import evidence_of
 from validator.reconcile.facts import Side, completed
 from validator.reconcile.judge import Rules
 from validator.reconcile.lateness import with_newest_before, with_possible_reaches
-from validator.reconcile.values import PRIMES
 from validator.state.positions import Positions, Settlement
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
 from validator.stream import fault_records, retention, unexamined
@@ -536,7 +536,7 @@ class BatchRunner:
             frontiers=self.progress.frontiers,
             facts_again=partial(self.workers.facts_again, self._stage(progress, self._schemas)),
             without_ids=frozenset(s.topic for s in self.sources if reads.replaces and s.side is Side.OUTPUT),
-            sums_wrap_at=(0, 0, *PRIMES) if reads.states_values else (0, 0, 0, 0),
+            sums_wrap_at=(0, *evidence_of(self.config.oracle).moduli),
         )
 
     def _ranges(self, starts: Mapping[PartitionId, int], ends: Mapping[PartitionId, int]) -> list[Range]:

@@ -8,13 +8,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from validator.cli.comparison import Read, states_values
+from validator.cli.comparison import Read
 from validator.cli.proposal.columns import TopicSample
 from validator.cli.proposal.matches import FEW
 from validator.codecs.one_record import Event, Result
 from validator.config.model import Config
 from validator.model.arrays import Bools, Ints
 from validator.model.wording import plural
+from validator.reconcile.evidence.kinds import evidence_of
 from validator.settings.formats.guesses import ENOUGH
 
 _FEW_NAMED: Final = 1 - ENOUGH
@@ -40,7 +41,12 @@ def lateness_of(
     config = Config.model_validate(document, context={"folder": Path()})
     oracle = config.oracle
     has_late_topic = "late" in document or "rejected" in document
-    if states_values(config) or has_late_topic or oracle.result_time != "window_start" or oracle.spaces(config.inputs):
+    if (
+        not evidence_of(oracle).names_ids
+        or has_late_topic
+        or oracle.result_time != "window_start"
+        or oracle.spaces(config.inputs)
+    ):
         return {}, []
     if oracle.merging_gap_us is not None:
         return {}, []
