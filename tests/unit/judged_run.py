@@ -14,6 +14,7 @@ from validator.core.judging import Judging
 from validator.model.arrays import ABSENT
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.judge import VIOLATIONS, Rules
+from validator.reconcile.violations import Violation
 from validator.state.acknowledgements import AcknowledgementJournal
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
@@ -105,7 +106,7 @@ class Cell:
 
     def absorb(
         self, at_us: int, *rows: dict[str, Any], inputs_us: int | None = None, outputs_us: int | None = None
-    ) -> list[dict[str, Any]]:
+    ) -> list[Violation]:
         """The changes of violations in a batch at ``at_us``, dated by broker time. ``inputs_us``, ``outputs_us``: how
         far inputs and outputs are read through."""
         progress = read_through(at_us, inputs_us=inputs_us, outputs_us=outputs_us)
@@ -117,4 +118,4 @@ class Cell:
     ) -> dict[str, tuple[int, int]]:
         """Class -> (confirmed, retracted) in such a batch."""
         moved = self.absorb(at_us, *rows, inputs_us=inputs_us, outputs_us=outputs_us)
-        return {row["class"]: (row["confirmed"], row["retracted"]) for row in moved}
+        return {one.violation_class: (one.confirmed, one.retracted) for one in moved}

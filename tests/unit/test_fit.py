@@ -37,6 +37,7 @@ from validator.core.suspicion import Suspicion
 from validator.oracles.seam import Oracle
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.judge import Rules
+from validator.reconcile.violations import Violation
 from validator.state.known_facts import KnownFacts
 from validator.stream.doubt_sentences import configuration_doubts
 
@@ -103,17 +104,17 @@ def judge(log: Log, config: Config) -> tuple[list[dict[str, Any]], list[str]]:
     return judged([rows_of_events(log, config.oracle), rows_of_results(log, config.oracle)], config)
 
 
-def judged(batches: Sequence[list[dict[str, Any]]], config: Config) -> tuple[list[dict[str, Any]], list[str]]:
+def judged(batches: Sequence[list[dict[str, Any]]], config: Config) -> tuple[list[Violation], list[str]]:
     rules = Rules(config.oracle, 1, 1, several_inputs=len(config.inputs) > 1)
     judging = Judging(KnownFacts(None, first_batch=0), rules)
-    violations: dict[str, dict[str, Any]] = {}
+    violations: dict[str, Violation] = {}
     for batch, rows in enumerate((*batches, []), 1):
         made = [{**row, "batch": batch, "lookup_us": batch, "hash_b": row["hash_b"] % 2**62} for row in rows]
         progress = read_through(batch if rows else 100)
         effects = judging.step(facts(*made) if made else None, progress, Suspicion())
-        violations |= {row["violation"]: row for row in effects.violations}
+        violations |= {one.id: one for one in effects.violations}
     doubts = configuration_doubts(config, read_through(100), judging.sums, {}, waits=False)
-    return [row for row in violations.values() if row["confirmed_now"]], [one.sentence for one in doubts]
+    return [one for one in violations.values() if one.confirmed_now], [one.sentence for one in doubts]
 
 
 def rows_of_events(log: Log, oracle: Oracle) -> list[dict[str, Any]]:
@@ -350,7 +351,7 @@ def test_another_join_or_left_cannot_be_distinguished_from_a_defect(name: str, t
     engine, oracle, classes = INDISTINCT[name]
     log, config = joined(engine, tmp_path, as_written, as_written), two_inputs(oracle, tmp_path)
     confirmed, reasons = judged(log.rows(config), config)
-    assert ({row["class"] for row in confirmed}, reasons) == (classes, [])
+    assert ({one.violation_class for one in confirmed}, reasons) == (classes, [])
     assert judged(log.rows(other := two_inputs(engine, tmp_path)), other) == ([], [])
 
 
@@ -371,7 +372,7 @@ def test_few_events_near_a_boundary_cannot_be_distinguished_from_a_defect(
 ) -> None:
     """SEMANTICS 4.28: the sample does not know how near to the end of its window an event is."""
     confirmed, reasons = judge(run(Engine(engine), tmp_path, every_us=every_us), configured(oracle, tmp_path))
-    assert ({row["class"] for row in confirmed}, reasons) == ({"missing", "misplaced"}, [])
+    assert ({one.violation_class for one in confirmed}, reasons) == ({"missing", "misplaced"}, [])
 
 
 DEFECTS: dict[str, tuple[str, Callable[[Log], Log]]] = {
@@ -417,7 +418,7 @@ def test_results_that_contain_the_one_before_put_the_emission_in_doubt(lost: boo
     if lost:
         log = Log(log.events, [one for one in log.results if one[0] != log.results[-40][0]])
     confirmed, reasons = judge(log, config)
-    assert {row["class"] for row in confirmed} == ({"missing"} if lost else set())
+    assert {one.violation_class for one in confirmed} == ({"missing"} if lost else set())
     [reason] = reasons
     assert "each result contains the one before it" in reason
     assert "write emission: cumulative, with a new state.path" in reason

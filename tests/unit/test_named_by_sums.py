@@ -26,6 +26,7 @@ from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import Side, completed
 from validator.reconcile.grouping import facts_of_events, facts_of_results
 from validator.reconcile.judge import Rules
+from validator.reconcile.violations import Violation
 from validator.state.known_facts import KnownFacts
 
 Id = int | str
@@ -113,10 +114,10 @@ def judged(values: dict[str, str], worlds: Sequence[Window], number_of: Callable
     ]
     sources = [(Side.INPUT, "input"), (Side.LATE, "late"), (Side.OUTPUT, "output")]
     facts = completed(pa.concat_tables(grouped), sources, batch=1, lookup_us=1, epoch=0)
-    judging, found = Judging(KnownFacts(None, first_batch=0), Rules(oracle, 1, 1)), dict[int, dict[str, Any]]()
+    judging, found = Judging(KnownFacts(None, first_batch=0), Rules(oracle, 1, 1)), dict[int | None, Violation]()
     for table, at in ((facts, 1), (None, 100)):
-        for row in judging.step(table, read_through(at), Suspicion()).violations:
-            found[row["window_start_us"]] = row
+        for one in judging.step(table, read_through(at), Suspicion()).violations:
+            found[one.window_start_us] = one
     return [found[number * SIZE_US] for number in range(len(worlds))]
 
 
@@ -124,12 +125,12 @@ def _addend(id_: Id, digest: Digest) -> Decimal:
     return Decimal(of_integer(int(id_), digest) if digest.hash is None else of_text(str(id_), digest))
 
 
-def _check(world: Sequence[Window], rows: Sequence[dict[str, Any]]) -> None:
-    for window, row in zip(world, rows, strict=True):
+def _check(world: Sequence[Window], violations: Sequence[Violation]) -> None:
+    for window, one in zip(world, violations, strict=True):
         change = window.change
-        assert row["class"] == change.violation
-        assert Counter(row["ids"]) == Counter(map(str, window.wrong if change.named else ()))
-        assert ("one lost and one repeated event explain it" in row["explanation"]) == (
+        assert one.violation_class == change.violation
+        assert Counter(one.ids) == Counter(map(str, window.wrong if change.named else ()))
+        assert ("one lost and one repeated event explain it" in one.explanation) == (
             change.lost == change.repeated == 1
         )
 
@@ -154,6 +155,6 @@ def test_a_sum_alone_names_one_event() -> None:
     chance = random.Random(5)
     world = [one for one in windows(chance, lambda: chance.randrange(10**12)) if one.change.lost != one.change.repeated]
     rows = judged({"n": "count", "a": "sum_mod64(id)"}, world, int)
-    for window, row in zip(world, rows, strict=True):
+    for window, one in zip(world, rows, strict=True):
         is_one = window.change.lost + window.change.repeated == 1
-        assert row["ids"] == (list(map(str, window.wrong)) if is_one else [])
+        assert one.ids == (tuple(map(str, window.wrong)) if is_one else ())

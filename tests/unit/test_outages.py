@@ -96,7 +96,7 @@ def test_a_loss_is_proven_by_time_in_which_the_brokers_answered(
     effects = judging.step(None, away(1_010 + answers_for_us), Suspected())
     counts = judging.sums.counts
     assert {name for name in ("pending", "overdue", "missing") if counts[name]} == {state}
-    assert [(row["state"], row["provable_us"]) for row in effects.violations] == (
+    assert [(one.state, one.provable_us) for one in effects.violations] == (
         [("confirmed", 1_040)] if state == "missing" else []
     )
 

@@ -13,6 +13,7 @@ from validator.measure.cost import FaultCost
 from validator.measure.ledger import Ledger
 from validator.measure.phases import injected, phases
 from validator.model.snapshot import FaultWindow
+from validator.reconcile.violations import Violation
 from validator.state.tables import Table
 from validator.stream.recording import CommitContext, record
 from validator.stream.run_record import RunRecord
@@ -65,12 +66,9 @@ def phase_of_latency(run: RunRecord, at: int) -> str:
 
 def recorded_violation(run: RunRecord, at: int) -> dict[str, Any]:
     tables = MemoryTables()
-    violation = {"violation": "v", "class": "duplicate", "state": "confirmed", "window_start_us": 0, "key": "k"}
-    counts = {"count": 1, "confirmed": 1, "retracted": 0, "confirmed_now": 1, "ids": ["1"]}
-    times = {"provable_us": us(at), "at_us": us(at), "first_us": us(at)}
-    row = {**violation, **counts, **times, "explanation": "repeated"}
+    violation = Violation("v", "duplicate", 0, "k", 1, 1, 0, us(at), us(at), us(at), ("1",), "repeated")
     context = CommitContext(tables, "writer", at, us(at))
-    record(Effects(totals={}, violations=[row], verdicts=None), context, run, lambda: us(at))
+    record(Effects(totals={}, violations=[violation], verdicts=None), context, run, lambda: us(at))
     [part] = tables.scan(Table.VIOLATIONS)
     [found] = part.to_pylist()
     return dict(found)

@@ -26,7 +26,7 @@ def dated_us(tmp_path: Path, *rows: dict[str, Any]) -> dict[str, int]:
     """Class -> the instant at which the violation is dated, in microseconds."""
     cell = Cell(tmp_path)
     moved = [*cell.absorb(READ, *rows), *cell.absorb(READ + SECOND)]
-    return {row["class"]: row["at_us"] for row in moved}
+    return {one.violation_class: one.at_us for one in moved}
 
 
 INPUT = at(fact("input", [1, 2, 3], batch=0, lookup_us=READ), 100)

@@ -67,8 +67,8 @@ def judged(configured: Oracle, events: list[tuple[str, int]], counts: Counts) ->
     judging = Judging(KnownFacts(None, first_batch=0), Rules(oracle, 1, 1))
     confirmed: dict[str, str] = {}
     for facts, at in ((table, 1), (None, 100)):
-        for row in judging.step(facts, read_through(at), Suspicion()).violations:
-            confirmed[row["violation"]] = row["class"] if row["confirmed_now"] else ""
+        for one in judging.step(facts, read_through(at), Suspicion()).violations:
+            confirmed[one.id] = one.violation_class if one.confirmed_now else ""
     mismatch = judging.sums.fit.mismatch if judging.sums.fit is not None else None
     return set(confirmed.values()) - {""}, [mismatch_sentence(configured, mismatch)] if mismatch is not None else []
 

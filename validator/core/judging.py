@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Final, NamedTuple, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
@@ -51,7 +51,7 @@ from validator.reconcile.judge import (
 )
 from validator.reconcile.quantities import RETIRED_BEFORE
 from validator.reconcile.unknown_ids import UnknownIds
-from validator.reconcile.violations import changed_violations, confirmed_of, note_recorded_violations
+from validator.reconcile.violations import Violation, changed_violations, confirmed_of, note_recorded_violations
 
 SAMPLED_AT_ONCE: Final = 100_000
 """Largest number of contributions of agreeing cells whose ids one batch compares. A larger cell is left out."""
@@ -97,13 +97,13 @@ class Facts(Protocol):
 class Effects:
     """The changes of one batch.
 
-    ``totals``: over all cells, including those that retention dropped. ``violations``: rows of
-    `validator.reconcile.violations.changed_violations`. ``verdicts``: the cells whose verdict changed, with the columns
-    of the verdicts table except batch and instant; None if no verdict changed.
+    ``totals``: over all cells, including those that retention dropped. ``violations``: those that changed.
+    ``verdicts``: the cells whose verdict changed, with the columns of the verdicts table except batch and instant; None
+    if no verdict changed.
     """
 
     totals: CellTotals
-    violations: list[dict[str, Any]]
+    violations: list[Violation]
     verdicts: pa.Table | None
 
 

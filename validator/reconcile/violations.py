@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -52,6 +53,45 @@ _INCORRECT: Final = {"misplaced": "unknown_id", "unknown_id": "misplaced"}
 """Class of an id that its cell does not expect -> the other such class."""
 
 
+@dataclass(frozen=True)
+class Violation:
+    """A violation, of a cell or of the results of a partition, that a batch changed.
+
+    ``id``: a stable short name. ``count``: contributions in it now. ``confirmed_now``, ``confirmed_before``: how many
+    are confirmed, and were before the batch. ``provable_us``: the first instant at which it could be proven. ``at_us``:
+    the instant that determines phase and fault. ``first_us``: the instant since which it is on record. ``ids``:
+    examples.
+    """
+
+    id: str
+    violation_class: str
+    window_start_us: int | None
+    key: str | None
+    count: int
+    confirmed_now: int
+    confirmed_before: int
+    provable_us: int | None
+    at_us: int | None
+    first_us: int
+    ids: tuple[str, ...]
+    explanation: str
+
+    @property
+    def state(self) -> str:
+        """Retracted, confirmed or suspected."""
+        return "retracted" if self.count == 0 else "confirmed" if self.confirmed_now else "suspected"
+
+    @property
+    def confirmed(self) -> int:
+        """Contributions that the batch confirmed."""
+        return max(0, self.confirmed_now - self.confirmed_before)
+
+    @property
+    def retracted(self) -> int:
+        """Confirmed contributions that the batch retracted."""
+        return max(0, self.confirmed_before - self.confirmed_now)
+
+
 def violation_id(name: str, window_start_us: int, key: str | None) -> str:
     """Return a stable short name of the violation of class ``name`` in a cell."""
     parts = [name, str(window_start_us), *([] if key is None else [key])]
@@ -69,19 +109,16 @@ def changed_violations(
     lookup_us: int,
     withdrawn: frozenset[str] = frozenset(),
     outages: Outages = (),
-) -> list[dict[str, Any]]:
-    """Return one row per (cell, class) whose violation, or the confirmed part of it, differs from the recorded one.
+) -> list[Violation]:
+    """Return the violations that differ, or the confirmed part of which differs, from the recorded ones.
 
-    The cells are ``judged_rows``, and their verdicts ``judged``. A row has the columns of the violations table, except
-    batch, phase and fault. In addition it has ``at_us``, the instant that determines phase and fault; ``first_us``,
-    the instant since which the violation is on record; and ``confirmed_now``, the number of contributions that are
-    confirmed now.
+    The cells are ``judged_rows``, and their verdicts ``judged``.
 
     ``suspected``: classes that stay suspected, because unreadable records or a wrong configuration may explain them.
     ``lookup_us``: instant of the batch. ``withdrawn``: classes of which nothing is confirmed any more. ``outages``:
     time that proves no loss.
     """
-    found: list[dict[str, Any]] = []
+    found: list[Violation] = []
     some = cells.some(judged_rows)
     for name in VIOLATIONS:
         of_class = rules.oracle.class_of(name)
@@ -105,8 +142,7 @@ def changed_violations(
         has_pairs = rules.oracle.pair_rule is not None
         counted = judged.counts["expected"][differs] if has_pairs else those["expected_count"]
         for i, row in enumerate(rows.tolist()):
-            count, change = int(now[i]), int(sure[i]) - int(sure_before[i])
-            window, key = int(windows[i]), keys[i]
+            count = int(now[i])
             expected = plural(int(counted[i]), "expected contribution")
             explanation = _EXPLANATIONS[of_class][count != 1].format(n=count, expected=expected)
             shown = list(evidence.get((row, name), ()))
@@ -114,22 +150,20 @@ def changed_violations(
                 # The first is the value. Ids follow if they explain it.
                 explanation, shown = ": ".join([explanation, *shown[:1]]), shown[1:]
             found.append(
-                {
-                    "violation": violation_id(of_class, window, key),
-                    "class": of_class,
-                    "window_start_us": None if window == ABSENT else window,
-                    "key": key,
-                    "state": "retracted" if count == 0 else "confirmed" if sure[i] else "suspected",
-                    "count": count,
-                    "confirmed": max(0, change),
-                    "retracted": max(0, -change),
-                    "provable_us": present(provable[i]),
-                    "at_us": present(at[i]),
-                    "first_us": present(first[i]),
-                    "confirmed_now": int(sure[i]),
-                    "ids": shown,
-                    "explanation": explanation if count else "explained by records that were read later",
-                }
+                Violation(
+                    id=violation_id(of_class, int(windows[i]), keys[i]),
+                    violation_class=of_class,
+                    window_start_us=present(windows[i]),
+                    key=keys[i],
+                    count=count,
+                    confirmed_now=int(sure[i]),
+                    confirmed_before=int(sure_before[i]),
+                    provable_us=present(provable[i]),
+                    at_us=present(at[i]),
+                    first_us=int(first[i]),
+                    ids=tuple(shown),
+                    explanation=explanation if count else "explained by records that were read later",
+                )
             )
     return found
 
@@ -142,7 +176,7 @@ def note_recorded_violations(
     lookup_us: int,
     withdrawn: frozenset[str] = frozenset(),
 ) -> Bools:
-    """Note in the cells what the rows of `changed_violations` record in the violations table.
+    """Note in the cells what `changed_violations` returns for the violations table.
 
     Returns which cells changed.
     """

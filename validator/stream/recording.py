@@ -10,10 +10,12 @@ import pyarrow as pa
 
 from validator.core.judging import Effects
 from validator.measure.phases import fault_at, injected
+from validator.model.arrays import ABSENT
+from validator.reconcile.violations import Violation
 from validator.state.recorded_violations import ViolationChange, summed
 from validator.state.tables import StateTables, Table, rows_of
 from validator.stream.failpoints import reach
-from validator.stream.run_record import Recorded, RunRecord
+from validator.stream.run_record import Recorded, RunRecord, record_of
 
 LATEST_KEPT: Final = 50
 """Number of largest violations per batch that are kept for publication. The table has all of them."""
@@ -35,16 +37,16 @@ def record(
     run: RunRecord,
     now_us: Callable[[], int],
     *,
-    unreadable: Sequence[dict[str, Any]] = (),
+    unreadable: Sequence[Violation] = (),
 ) -> None:
     """Append the changed violations, then the changed verdicts, and add the violations to the totals of ``run``.
 
     ``unreadable``: violations of results that belong to no cell (`UnreadableResults.changed_violations`). ``now_us``:
     the clock, which is read after the violations are committed.
     """
-    rows = [*effects.violations, *unreadable]
-    if rows:
-        run.violations_recorded(_record_violations(rows, context, run), now_us())
+    violations = [*effects.violations, *unreadable]
+    if violations:
+        run.violations_recorded(_record_violations(violations, context, run), now_us())
     reach("after_violations")
     if effects.verdicts is not None:
         changed = effects.verdicts
@@ -55,20 +57,44 @@ def record(
     reach("after_verdicts")
 
 
-def _record_violations(rows: Sequence[dict[str, Any]], context: CommitContext, run: RunRecord) -> Recorded:
+def _record_violations(violations: Sequence[Violation], context: CommitContext, run: RunRecord) -> Recorded:
     """Append violations, each with the phase and the fault of the instant at which it occurred."""
     faults = injected(run.faults)
-    phases = run.phases_at(row["at_us"] for row in rows if row["at_us"] is not None)
+    phases = run.phases_at(one.at_us for one in violations if one.at_us is not None)
     names = {at_us: fault.name for at_us in phases if (fault := fault_at(at_us, faults)) is not None}
-    for row in rows:
-        at_us = row.pop("at_us")
-        row["phase"], row["fault"] = phases.get(at_us, "control"), names.get(at_us)
-        row["batch"], row["lookup_us"] = context.batch, context.lookup_us
+    rows = []
+    for one in violations:
+        at_us = ABSENT if one.at_us is None else one.at_us
+        rows.append(_row(one, context) | {"phase": phases.get(at_us, "control"), "fault": names.get(at_us)})
     table = rows_of(Table.VIOLATIONS, rows)
     context.tables.append(table, Table.VIOLATIONS, writer=context.writer, version=context.batch)
-    by_size = sorted(rows, key=lambda row: (-row["count"], row["class"], row["window_start_us"] or 0, row["key"] or ""))
-    counts = {row["violation"]: row["count"] for row in rows}
-    changes = [
-        ViolationChange(r["violation"], r["class"], r["lookup_us"], r["confirmed"], r["confirmed_now"]) for r in rows
-    ]
-    return Recorded(tuple(summed(table)), tuple(by_size[:LATEST_KEPT]), counts, tuple(changes))
+    by_size = sorted(zip(violations, rows, strict=True), key=lambda both: _by_size(both[0]))
+    latest = (record_of(row, first_us=one.first_us) for one, row in by_size[:LATEST_KEPT])
+    counts = {one.id: one.count for one in violations}
+    changes = (
+        ViolationChange(one.id, one.violation_class, context.lookup_us, one.confirmed, one.confirmed_now)
+        for one in violations
+    )
+    return Recorded(tuple(summed(table)), tuple(latest), counts, tuple(changes))
+
+
+def _by_size(one: Violation) -> tuple[int, str, int, str]:
+    return -one.count, one.violation_class, one.window_start_us or 0, one.key or ""
+
+
+def _row(one: Violation, context: CommitContext) -> dict[str, Any]:
+    return {
+        "violation": one.id,
+        "class": one.violation_class,
+        "batch": context.batch,
+        "lookup_us": context.lookup_us,
+        "state": one.state,
+        "window_start_us": one.window_start_us,
+        "key": one.key,
+        "count": one.count,
+        "confirmed": one.confirmed,
+        "retracted": one.retracted,
+        "provable_us": one.provable_us,
+        "ids": one.ids,
+        "explanation": one.explanation,
+    }

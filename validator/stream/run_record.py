@@ -33,12 +33,12 @@ from validator.stream.unexamined import Found
 class Recorded:
     """The content of an append to the violations table.
 
-    ``sums``: its rows, summed by `summed`. ``latest``: its largest rows, with ``first_us``, the instant since which the
-    violation is on record. ``counts``: violation -> contributions in it now. ``changes``: one per row.
+    ``sums``: its rows, summed by `summed`. ``latest``: its largest violations. ``counts``: violation -> contributions
+    in it now. ``changes``: one per row.
     """
 
     sums: tuple[Mapping[str, Any], ...]
-    latest: tuple[Mapping[str, Any], ...]
+    latest: tuple[ViolationRecord, ...]
     counts: Mapping[str, int] = field(default_factory=dict)
     changes: tuple[ViolationChange, ...] = ()
 
@@ -184,8 +184,8 @@ class RunRecord:
         self.add_recorded(recorded.sums, committed_us=now_us)
         for change in recorded.changes:
             self.recent.apply_change(*change)
-        for row in recorded.latest:
-            self.remember(record_of(row, first_us=row["first_us"]))
+        for violation in recorded.latest:
+            self.remember(violation)
         self.acknowledged.apply_changes(recorded.counts)
         self._forget_old(now_us)
 

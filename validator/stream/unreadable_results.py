@@ -8,7 +8,7 @@ its start, because its fields were corrected, suspected violations are retracted
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +19,7 @@ from validator.model.classes import ViolationClass
 from validator.model.progress import IngestProgress
 from validator.model.wording import plural
 from validator.reconcile.facts import Kind, Side
-from validator.reconcile.violations import violation_id
+from validator.reconcile.violations import Violation, violation_id
 from validator.state.recorded_violations import growth_of
 from validator.state.tables import StateTables, Table
 
@@ -53,12 +53,12 @@ class UnreadableResults:
         *,
         suspected: Collection[str] = (),
         withdrawn: Collection[str] = (),
-    ) -> list[dict[str, Any]]:
-        """The changed violations, as rows like those of `validator.reconcile.violations.changed_violations`.
+    ) -> list[Violation]:
+        """The changed violations: one per partition whose number of undecodable or confirmed results changed since it
+        was recorded. They count as recorded then.
 
-        There is one row per partition whose number of undecodable or confirmed results changed since it was recorded.
-        The returned rows count as recorded. ``facts``: those of the batch of ``progress``. ``suspected``: topics of
-        which no further result is confirmed. ``withdrawn``: topics of which no result is confirmed any more.
+        ``facts``: those of the batch of ``progress``. ``suspected``: topics of which no further result is confirmed.
+        ``withdrawn``: topics of which no result is confirmed any more.
         """
         partitions = {
             str(partition): (partition.topic, frontier.undecodable)
@@ -79,8 +79,7 @@ class UnreadableResults:
         found = []
         for name, (before, now) in moves.items():
             self._recorded[name] = now
-            row = _row(name, now, before, extents.get(name), progress.lookup_us)
-            found.append(row | {"first_us": now.first_us})
+            found.append(_violation(name, now, before, extents.get(name), progress.lookup_us))
         return found
 
     def _read_recorded(self) -> dict[str, _Recorded]:
@@ -131,27 +130,25 @@ def _extents_in(parts: Iterable[pa.Table]) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _row(
+def _violation(
     name: str, now: _Recorded, before: _Recorded, extent: tuple[int, int] | None, lookup_us: int
-) -> dict[str, Any]:
+) -> Violation:
     offsets = [] if extent is None else sorted(set(extent))
     # Retention may have dropped the facts with the offsets.
     where = f", for example at offset {' and '.join(map(str, offsets))}" if offsets else ""
     doubt = "; the configuration of the topic is in doubt" if now.confirmed < now.records else ""
     explanation = f"{plural(now.records, 'record')} of {name} could not be decoded{where}{doubt}"
-    change = now.confirmed - before.confirmed
-    return {
-        "violation": violation_id(_CLASS, 0, name),
-        "class": _CLASS,
-        "window_start_us": None,
-        "key": name,
-        "state": "confirmed" if now.confirmed else "suspected" if now.records else "retracted",
-        "count": now.records,
-        "confirmed": max(0, change),
-        "confirmed_now": now.confirmed,
-        "retracted": max(0, -change),
-        "provable_us": lookup_us,
-        "at_us": lookup_us,
-        "ids": [f"{name}@{offset}" for offset in offsets],
-        "explanation": explanation if now.records else "the fields of the topic were corrected, and it is read again",
-    }
+    return Violation(
+        id=violation_id(_CLASS, 0, name),
+        violation_class=_CLASS,
+        window_start_us=None,
+        key=name,
+        count=now.records,
+        confirmed_now=now.confirmed,
+        confirmed_before=before.confirmed,
+        provable_us=lookup_us,
+        at_us=lookup_us,
+        first_us=now.first_us,
+        ids=tuple(f"{name}@{offset}" for offset in offsets),
+        explanation=explanation if now.records else "the fields of the topic were corrected, and it is read again",
+    )

@@ -41,14 +41,8 @@ def lateness_of(
     config = Config.model_validate(document, context={"folder": Path()})
     oracle = config.oracle
     has_late_topic = "late" in document or "rejected" in document
-    if (
-        not evidence_of(oracle).names_ids
-        or has_late_topic
-        or oracle.result_time != "window_start"
-        or oracle.spaces(config.inputs)
-    ):
-        return {}, []
-    if oracle.merging_gap_us is not None:
+    is_windowed = oracle.result_time == "window_start" and oracle.merging_gap_us is None
+    if not evidence_of(oracle).names_ids or has_late_topic or not is_windowed or oracle.spaces(config.inputs):
         return {}, []
     found = _sampled(config, reads, whole=all(samples[entry.topic].is_whole for entry in config.outputs))
     rest = found.counts & ~found.named
