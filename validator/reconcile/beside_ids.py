@@ -20,13 +20,11 @@ from validator.codecs.plain_json import AMOUNT
 from validator.model import arrays
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, listed, one_array
 from validator.model.stated_values import MODULAR, Function, Values
+from validator.reconcile.contributions import Gathered
 from validator.reconcile.values import Aggregate, Answered, wrong_value
 
 _AGGREGATES: Final = {"count": "count", "distinct": "count_distinct", "sum": "sum", "min": "min", "max": "max"}
 """Function of a value -> Arrow's."""
-
-Gathered = Sequence[tuple[pa.Table, Ints]]
-"""Facts of the compared cells, and the number of each fact's cell."""
 
 
 @dataclass(frozen=True)

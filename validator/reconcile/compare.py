@@ -33,7 +33,7 @@ from validator.reconcile.evidence.seam import Examples
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules, contradicts_its_end
 from validator.reconcile.lateness import Reaches
-from validator.reconcile.quantities import COMPARED
+from validator.reconcile.quantities import COMPARED, EXCUSES
 from validator.reconcile.unknown_ids import Unknown
 
 COMPARED_COLUMNS: Final = (
@@ -142,7 +142,7 @@ def compare(
     # SEMANTICS 4.14: a hidden record explains an id, however often an at-least-once engine repeats it.
     sums["incorrect_ids"] = totals(ids.cell, (ids.foreign > 0).astype(np.int64), size)
     wrong = evidence.wrong_values(whole, flags, sums, drops_late=rules.drops_late)
-    misplaced, excess = _wrong_results(items, results, group, ids, is_known, flags, wrong.of_results, size)
+    misplaced, excess = _wrong_results(whole, ids, is_known, flags, wrong.of_results)
     wrong_results = counts(results.cell, wrong.of_results, size)
     # SEMANTICS 2.11: a result without ids makes no claim, so it is sound.
     sound = cells["results"][rows] - misplaced - excess - wrong_results
@@ -168,24 +168,12 @@ def compare(
             pa.array([texts[code] for code in ids.id[textual].tolist()], pa.string()),
         ),
         evidence=evidence.examples(whole, ids, is_known, sums, wrong),
-        topic_columns=_input_columns(
-            inputs,
-            items,
-            named,
-            id_counts,
-            ids,
-            size,
-            collapse=rules.collapse,
-            counts_pairs=rules.oracle.pair_rule is not None,
-        )
-        | _output_columns(cells.outputs, items, named, id_counts, ids, size),
+        topic_columns=_input_columns(inputs, whole, ids, rules) | _output_columns(cells.outputs, whole, ids),
     )
 
 
-_SUMMED: Final = (
-    *("expected", "processed", "late", "rejected", "duplicate", "outstanding"),
-    *("dropped_late", "unconsumed", "unconsumed_on_time", "unprovable", "doubtful", "elsewhere"),
-)
+_OF_IDS: Final = ("expected", "processed", "late", "rejected", "duplicate", "outstanding")
+_SUMMED: Final = (*_OF_IDS, *EXCUSES, "unconsumed_on_time")
 
 
 def expanded(cells: Cells, compared: Compared, version: Ints) -> None:
@@ -430,27 +418,18 @@ def _known(ids: IdVerdicts, texts: Sequence[str], known: Callable[[RequestedIds]
     return found
 
 
-def _wrong_results(
-    items: Items,
-    results: Results,
-    group: Ints,
-    ids: IdVerdicts,
-    is_known: Bools,
-    flags: Flags,
-    inconsistent: Bools,
-    size: int,
-) -> tuple[Ints, Ints]:
+def _wrong_results(it: Comparison, ids: IdVerdicts, is_known: Bools, flags: Flags, wrong: Bools) -> tuple[Ints, Ints]:
     """Return the numbers of misplaced and of excess results of each cell. A result has the first class that holds.
 
     Results are ordered by (topic, partition, offset). A result is *misplaced* if it carries an id that its cell does
     not expect and some input has, or was split off. It is *excess* if it carries an id beyond the expected
     multiplicity, counted from the first result, or a pair once more. The others are sound: *incomplete* if the cell
-    lacks something, else *correct*. ``flags``: `apart` and `repeated` are used. ``inconsistent``: results of another
-    class.
+    lacks something, else *correct*. ``flags``: `apart` and `repeated` are used. ``wrong``: results of another class.
     """
+    items, results, size = it.items, it.results, len(it.rows)
     if not len(results.items):
         return np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
-    groups, is_apart = group[results.items], flags.apart[results.items]
+    groups, is_apart = it.group[results.items], flags.apart[results.items]
     expected = ids.expected[groups]
     # SEMANTICS 2.15: misplaced comes before excess, and an id raises `p` above `e` from the first result on that has
     # one too many. So the same result has the same class at any cut into batches.
@@ -460,44 +439,34 @@ def _wrong_results(
     nth = through - np.maximum.accumulate(np.where(run_starts(groups), through - times, 0))
     surplus = (nth > expected) & (times > 0) if flags.repeated is None else flags.repeated[results.items]
     many = len(results.cell)
-    any_foreign = (counts(results.number, foreign, many) > 0) & ~inconsistent
-    any_surplus = (counts(results.number, surplus, many) > 0) & ~inconsistent
+    any_foreign = (counts(results.number, foreign, many) > 0) & ~wrong
+    any_surplus = (counts(results.number, surplus, many) > 0) & ~wrong
     return counts(results.cell, any_foreign, size), counts(results.cell, ~any_foreign & any_surplus, size)
 
 
-def _is_of(topic: str, items: Items, named: Sequence[TopicPartition]) -> Bools:
+def _is_of(topic: str, it: Comparison) -> Bools:
     """Return which items are from the topic."""
-    found: Bools = np.array([partition[0] == topic for partition in named], dtype=np.bool_)[items.partition]
+    found: Bools = np.array([partition[0] == topic for partition in it.named], dtype=np.bool_)[it.items.partition]
     return found
 
 
-def _input_columns(
-    topics: Sequence[str],
-    items: Items,
-    named: Sequence[TopicPartition],
-    id_counts: IdCounts,
-    ids: IdVerdicts,
-    size: int,
-    *,
-    collapse: bool,
-    counts_pairs: bool,
-) -> dict[str, Ints]:
-    """Return, per cell, how many events of each topic are matched and how many are lacking (`OF_INPUT`).
-    ``counts_pairs``: no result says whose events it used."""
+def _input_columns(topics: Sequence[str], it: Comparison, ids: IdVerdicts, rules: Rules) -> dict[str, Ints]:
+    """Return, per cell, how many events of each topic are matched and how many are lacking (`OF_INPUT`)."""
     found: dict[str, Ints] = {}
+    id_counts, size = it.id_counts, len(it.rows)
     missing = ids.outstanding - ids.dropped_late - ids.unconsumed - ids.doubtful - ids.elsewhere - ids.unprovable
     for topic in topics:
-        of_topic = _is_of(topic, items, named)
-        copies = counts(id_counts.group, id_counts.from_input & of_topic, len(id_counts.cell), items.times)
-        if counts_pairs:
-            # SEMANTICS 2.12: each pair is one of this input, too.
+        of_topic = _is_of(topic, it)
+        copies = counts(id_counts.group, id_counts.from_input & of_topic, len(id_counts.cell), it.items.times)
+        if rules.oracle.pair_rule is not None:
+            # SEMANTICS 2.12: no result says whose events it used, and each pair is one of this input, too.
             for name, pairs in (("matched", ids.processed), ("lacking", missing)):
                 of_topic_most = totals(ids.cell, copies, size)
                 found[f"{name}/{topic}"] = np.minimum(totals(ids.cell, pairs, size), of_topic_most)
             continue
         # SEMANTICS 4.23: results match the events of the other inputs first.
         others = id_counts.expected - copies
-        if collapse:
+        if rules.collapse:
             # SEMANTICS 4.23: an id that other inputs have, too, proves nothing about this input.
             copies = np.where(others == 0, np.minimum(copies, 1), 0)
             others = np.zeros_like(others)
@@ -506,14 +475,7 @@ def _input_columns(
     return found
 
 
-def _output_columns(
-    topics: Sequence[str],
-    items: Items,
-    named: Sequence[TopicPartition],
-    id_counts: IdCounts,
-    ids: IdVerdicts,
-    size: int,
-) -> dict[str, Ints]:
+def _output_columns(topics: Sequence[str], it: Comparison, ids: IdVerdicts) -> dict[str, Ints]:
     """Return, per cell, how many contributions of each output topic have landed, and how many have not because other
     topics carry their ids (`OF_OUTPUT`).
 
@@ -521,9 +483,10 @@ def _output_columns(
     that other topics rightly carry.
     """
     found: dict[str, Ints] = {}
+    id_counts, size = it.id_counts, len(it.rows)
     for topic in topics:
-        mine = (items.side == OUTPUT) & _is_of(topic, items, named)
-        carried = counts(id_counts.group, mine, len(id_counts.cell), items.times)
+        mine = (it.items.side == OUTPUT) & _is_of(topic, it)
+        carried = counts(id_counts.group, mine, len(id_counts.cell), it.items.times)
         # SEMANTICS 4.23: results of other topics match first, so a field that holds their ids does not end the doubt.
         others = id_counts.processed - carried
         landed = np.clip(ids.processed - others, 0, carried)

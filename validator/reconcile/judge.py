@@ -23,7 +23,7 @@ from validator.oracles.seam import Oracle
 from validator.reconcile import key_verdicts
 from validator.reconcile.cells import STALE, Columns
 from validator.reconcile.evidence.kinds import evidence_of
-from validator.reconcile.quantities import COMPARED, NAMED_END, NO_WORD, RETIRED_BEFORE
+from validator.reconcile.quantities import COMPARED, EXCUSES, NAMED_END, NO_WORD, RETIRED_BEFORE
 
 CONTRIBUTIONS: Final = (
     "expected",
@@ -479,13 +479,8 @@ def _counts(cells: Columns, observed: Ints, agrees: Bools, provisional: Bools, r
             zero, np.where(resolved, zero, x["duplicate"] + x["known"] + x["unknown"]), observed - guess_answered
         ),
         "outstanding": pick(zero, x["outstanding"], expected - guess_answered),
-        "dropped_late": pick(zero, x["dropped_late"], zero),
-        "unconsumed": pick(zero, x["unconsumed"], zero),
-        "unprovable": pick(zero, x["unprovable"], zero),
-        "doubtful": pick(zero, x["doubtful"], zero),
-        "elsewhere": pick(zero, x["elsewhere"], zero),
-        "apart": pick(zero, np.maximum(x["apart"], 0), zero),
-        "unproven_splits": pick(zero, np.maximum(x["unproven_splits"], 0), zero),
+        **{name: pick(zero, x[name], zero) for name in EXCUSES},
+        **{name: pick(zero, np.maximum(x[name], 0), zero) for name in ("apart", "unproven_splits")},
         # SEMANTICS 2.15: if a cell lacks nothing and has no excess, its results are correct, however many there are: an
         # engine may answer a cell twice with disjoint ids.
         "correct": pick_results(results, x["correct"], empty_right),

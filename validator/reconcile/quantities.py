@@ -121,10 +121,13 @@ with emission `cumulative`, the most that one of its results lists. By the last 
 that match events after the results of the other outputs have been matched first, and ``claimed``, those that do not
 match because other outputs carry their ids."""
 
+EXCUSES: Final = ("dropped_late", "unconsumed", "unprovable", "doubtful", "elsewhere")
+"""What may excuse outstanding contributions."""
+
 COMPARED: Final = (
     "version",
     *("expected", "processed", "late", "rejected", "duplicate", "known", "unknown", "incorrect_ids", "outstanding"),
-    *("dropped_late", "unconsumed", "unconsumed_on_time", "unprovable", "doubtful", "elsewhere"),
+    *(*EXCUSES, "unconsumed_on_time"),
     *("late_expected", "rejected_expected", "correct", "incomplete", "excess", "misplaced", "wrong_value"),
     *splits.FIELDS,
 )

@@ -83,18 +83,5 @@ def _by_size(one: Violation) -> tuple[int, str, int, str]:
 
 
 def _row(one: Violation, context: CommitContext) -> dict[str, Any]:
-    return {
-        "violation": one.id,
-        "class": one.violation_class,
-        "batch": context.batch,
-        "lookup_us": context.lookup_us,
-        "state": one.state,
-        "window_start_us": one.window_start_us,
-        "key": one.key,
-        "count": one.count,
-        "confirmed": one.confirmed,
-        "retracted": one.retracted,
-        "provable_us": one.provable_us,
-        "ids": one.ids,
-        "explanation": one.explanation,
-    }
+    names = {"violation": one.id, "class": one.violation_class, "batch": context.batch, "lookup_us": context.lookup_us}
+    return {**vars(one), **names, **{name: getattr(one, name) for name in ("state", "confirmed", "retracted")}}

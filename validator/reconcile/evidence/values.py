@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -43,10 +43,9 @@ from validator.reconcile.evidence.seam import (
 )
 from validator.reconcile.joined_values import OfPairs
 from validator.reconcile.named_by_sums import NAMED_MOST, IdsOfCell, Surplus
+from validator.reconcile.quantities import EXCUSES
 from validator.reconcile.record_groups import Groups
 from validator.reconcile.values import PRIMES, Aggregate, Answered, fingerprints, wrong_cells
-
-_EXCUSES: Final = ("dropped_late", "unconsumed", "unprovable", "doubtful", "elsewhere")
 
 
 class Values(Evidence):
@@ -229,7 +228,7 @@ class Values(Evidence):
             return found
         more = sums["duplicate"] + sums["foreign"] - sums["outstanding"]
         # SEMANTICS 2.34: which events have an excuse is not known.
-        excused = sum((sums[name] for name in _EXCUSES), np.zeros_like(more))
+        excused = sum((sums[name] for name in EXCUSES), np.zeros_like(more))
         chosen = np.flatnonzero(np.where(more == 0, wrong.of_cells, (np.abs(more) <= NAMED_MOST) & (excused == 0)))
         chosen = chosen[:VIOLATIONS_KEPT]
         if not len(chosen):
