@@ -27,6 +27,9 @@ COLUMNS: Final = (
 )
 """Columns of cells. ``waiting_*``: events that are not past this. ``waiting_again``: those of ``waiting_missing`` that
 were past it before. ``unread_*``: events that are, and that the engine has not consumed. ``unread``: all of these."""
+RECORDED_DUE: Final = "recorded_due"
+"""Column of cells: how many events were past `missing_after`, at least, by the verdicts that the derived tables had at
+the start of the process."""
 
 _ANY_PLACE: Final = -1
 """The partition of events of which only the number is known."""

@@ -570,6 +570,6 @@ def _quantities_of(oracle: Oracle, recorded: Sequence[str]) -> Iterator[Quantity
     if not oracle.has_windows:
         yield from kept(ABSENT, RETIRED_BEFORE)
     if oracle.by_key:
-        yield from kept(0, *by_key.COLUMNS, *key_values.columns_of(oracle.stated))
+        yield from kept(0, *by_key.COLUMNS, by_key.RECORDED_DUE, *key_values.columns_of(oracle.stated))
     if oracle.reads.explodes:
         yield from kept(0, NO_WORD)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
-from validator.model.arrays import ABSENT, Bools, Ints
+from validator.model.arrays import ABSENT, Bools, Ints, ints
 from validator.model.frontier import Clock
-from validator.reconcile.by_key import Due
+from validator.reconcile.by_key import RECORDED_DUE, Due
 from validator.reconcile.cells import STALE, Columns
 from validator.reconcile.key_values import wrong_values
 from validator.reconcile.quantities import COMPARED
@@ -136,10 +137,18 @@ def may_be_unread(clock: Clock) -> bool:
     return clock.unread_since_us is not None or clock.unprovable_offsets > 0
 
 
+def due_of_rows(verdicts: pa.Table) -> Ints:
+    """Return how many events of a key were past `missing_after`, at least, by rows of the verdicts table."""
+    counted: Ints = np.sum([ints(verdicts[name], 0) for name in ("processed", "late", "rejected", "missing")], axis=0)
+    return np.where(ints(verdicts["missing"], 0) > 0, counted, 0)
+
+
 def still_lacking(cells: Columns) -> Ints:
     """Return how many of the events that were missing before may still be: time retracts no loss."""
     never_rested = cells["rest_us"] == ABSENT
     # SEMANTICS 2.21: nor does a proof that is revoked.
     waiting = cells["waiting_missing"] - cells["waiting_again"]
     due = cells["expected_count"] - np.where(never_rested, waiting, 0)
+    # SEMANTICS 2.21: nor does a restart, after which events wait again. What was due stays so.
+    due = np.maximum(due, cells[RECORDED_DUE])
     return np.maximum(due - (cells["x_expected"] - cells["x_outstanding"]), 0)

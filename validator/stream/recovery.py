@@ -29,6 +29,7 @@ from validator.model.coverage import differences_by
 from validator.model.frontier import RunEnd
 from validator.model.progress import IngestProgress, TimeRules
 from validator.oracles.seam import Oracle
+from validator.reconcile.by_key import RECORDED_DUE
 from validator.reconcile.cells import FACT_COLUMNS, Cells
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.judge import (
@@ -40,6 +41,7 @@ from validator.reconcile.judge import (
     digest_of_rows,
     is_resting,
 )
+from validator.reconcile.key_verdicts import due_of_rows
 from validator.reconcile.lateness import Lateness
 from validator.state.acknowledgements import Acknowledgement
 from validator.state.known_facts import KnownFacts
@@ -365,6 +367,10 @@ def _restore_recorded(tables: StateTables, cells: Cells, after_batch: int = -1) 
     later = ds.field("batch") > after_batch
     columns = ["batch", "window_start_us", "key", *CONTRIBUTIONS, *RESULTS]
     _latest(cells, tables.scan(Table.VERDICTS, columns, later), "recorded_digest", digest_of_rows)
+    if cells.oracle.by_key:
+        for part in tables.scan(Table.VERDICTS, columns, later):
+            rows = cells.own_rows_of(part)
+            np.maximum.at(cells.array(RECORDED_DUE), rows[rows >= 0], due_of_rows(part)[rows >= 0])
     for name in VIOLATIONS:
         of_class = later & (ds.field("class") == cells.oracle.class_of(name))
         rows = tables.scan(Table.VIOLATIONS, _VIOLATION_COLUMNS, of_class)
