@@ -87,13 +87,16 @@ class CampaignJournal:
         if not resumes:
             raise PlanError(f"{self._folder}: it has an earlier campaign; add --resume, or use another results folder.")
         settings = [line["settings"] for line in self._lines if line["event"] == "campaign"]
-        before: dict[str, Any] = settings[0] if settings else self._plan.same_in_all
-        for name, value in self._plan.same_in_all.items():
-            # A key that the earlier version did not have was at its default.
-            if before.get(name, CampaignPlan.model_fields[name].default) != value:
+        before: dict[str, Any] = {}
+        for earlier in reversed(settings):
+            before |= _flat(earlier)
+        for name, value in _flat(self._plan.same_in_all).items():
+            # A key that the earlier version did not have was at its default. A schedule that is new has no runs yet.
+            field = CampaignPlan.model_fields.get(name)
+            if (was := before.get(name, value if field is None or not settings else field.default)) != value:
                 raise PlanError(
-                    f"{name}: the runs in {self._folder} were made with {before.get(name)}, not {value}; restore "
-                    "the earlier value, or use another results folder."
+                    f"{name}: the runs in {self._folder} were made with {was}, not {value}; restore the earlier "
+                    "value, or use another results folder."
                 )
 
     def begin(self, heading: Heading) -> None:
@@ -134,6 +137,12 @@ class CampaignJournal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _flat(settings: dict[str, Any]) -> dict[str, Any]:
+    """``settings`` with each schedule as a key of its own."""
+    schedules = {f"schedules.{name}": schedule for name, schedule in settings.get("schedules", {}).items()}
+    return {name: value for name, value in settings.items() if name != "schedules"} | schedules
 
 
 def read_lines(folder: Path) -> list[dict[str, Any]]:

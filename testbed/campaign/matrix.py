@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from faults.errors import FaultRefused
-from generator.workloads.kinds import built
+from generator.workloads.kinds import built, named
 from testbed.campaign import scheduled
 from testbed.campaign.cell import Cell
 from testbed.campaign.plan import REFERENCE, CampaignPlan, FaultName, PlanError
@@ -66,7 +66,8 @@ def matrix(plan: CampaignPlan) -> Matrix:
                 left_out.append(reason)
                 continue
             for fault, axes in product(plan.faults, plan.combinations(engine)):
-                if (reason := _no_standby(engine, plan, dict(axes), fault)) is not None:
+                reason = _no_shuffle(engine, workload, plan, dict(axes)) or _no_standby(engine, plan, dict(axes), fault)
+                if reason is not None:
                     left_out.append(reason)
                     continue
                 cell = Cell(engine, workload, guarantee, fault, axes)
@@ -133,6 +134,12 @@ def _impossible(cell: Cell, plan: CampaignPlan) -> str | None:
     except FaultRefused as refused:
         return str(refused)
     return None
+
+
+def _no_shuffle(engine: str, workload: str, plan: CampaignPlan, axes: Mapping[str, str]) -> str | None:
+    if engine != REFERENCE or not named(workload).needs_shuffle or int(axes.get("parallelism", plan.parallelism)) == 1:
+        return None
+    return f"{engine} runs {workload} with parallelism 1 only, because partitions share its keys."
 
 
 def _no_standby(engine: str, plan: CampaignPlan, axes: Mapping[str, str], fault: FaultName) -> str | None:

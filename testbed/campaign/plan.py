@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 
 from faults.section import Seconds, Section, problems_of
 from generator.workloads.kinds import DEFAULT, known, named
+from generator.workloads.traffic_join import TrafficJoin
 from testbed.campaign.search import Search
 from testbed.engines.real import PROFILES, WORKERS_MAX, EngineRefused, Timeouts, timeouts
 from testbed.engines.registry import REGISTRY
@@ -285,6 +286,9 @@ class CampaignPlan(Section):
             if workload.follows is not None:
                 first = workload.stages[0].kind
                 raise ValueError(f"{workload.kind} reads the results of another engine; use {first}, or the demo")
+            if workload.kind == TrafficJoin.kind and self.keys != PAGES:
+                # Its load has as many lanes as events of this many pages.
+                raise ValueError(f"keys must be {PAGES} with {workload.kind}, whose load has its own lanes; set it")
             share = workload.rarest_share
             if self.update_percent is not None and len(workload.streams) > 1:
                 share = min(self.update_percent, 100 - self.update_percent) / 100

@@ -151,6 +151,20 @@ def test_a_folder_that_is_in_use_or_another_campaigns_is_refused(tmp_path: Path)
         CampaignJournal(tmp_path, PLAN).open(resumes=True)
 
 
+def test_a_campaign_that_is_resumed_may_gain_schedules_and_not_change_them(tmp_path: Path) -> None:
+    def opened(**schedules: str) -> None:
+        wanted = plan(schedules={name: {"plan": {"name": kills}} for name, kills in schedules.items()})
+        with CampaignJournal(tmp_path, wanted).open(resumes=True) as kept:
+            kept.begin(HEADING)
+
+    opened()
+    opened(one="vogel-kill-1")
+    opened(two="vogel-kill-2")
+    opened(one="vogel-kill-1", two="vogel-kill-2")
+    with pytest.raises(PlanError, match=r"schedules\.one: .*vogel-kill-1.*, not .*vogel-kill-4.*restore"):
+        opened(one="vogel-kill-4")
+
+
 def test_the_same_run_has_the_same_seed_in_a_larger_campaign() -> None:
     larger = plan(engines=["kafka_streams", "flink"], repetitions=5)
     assert set(RUNS) < set(runs(matrix(larger).cells, larger))

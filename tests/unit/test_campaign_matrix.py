@@ -40,6 +40,7 @@ ROOT = Path(__file__).parents[2]
         ({"engine_options": {"reference": {"a": "b"}}}, "reference has no options; use flink"),
         ({"axes": {"storm.topology.workers": [1]}}, "storm is not one of engines; remove storm.topology.workers"),
         ({"axes": {"kafka.acks": ["all"]}}, "axes.kafka.acks: kafka.acks is not an axis; use rate, "),
+        ({"workloads": ["traffic_join"], "keys": 12}, "keys must be 6 with traffic_join"),
         ({"workloads": ["nexmark_q5_max"]}, "nexmark_q5_max reads the results of another engine; use nexmark_q5_count"),
     ],
 )
@@ -108,6 +109,21 @@ def test_an_engine_is_left_out_of_workloads_that_its_job_does_not_compute() -> N
     assert any(sentence.startswith("storm has no nexmark_q7 ") for sentence in found.left_out)
     with pytest.raises(PlanError, match=r"workloads: .* storm has no nexmark_q7"):
         matrix(plan(engines=["storm"], workloads=["sst", "nexmark_q7"]))
+
+
+def test_a_workload_whose_keys_are_in_several_partitions_is_left_out_with_several_instances() -> None:
+    given = {
+        "engines": ["reference"],
+        "workloads": ["shufflebench"],
+        "guarantees": ["exactly_once"],
+        "faults": ["none"],
+    }
+    found = matrix(plan(**given, axes={"parallelism": [1, 2]}))
+    assert [cell.setting for cell in found.cells] == ["parallelism 1"]
+    sentence = "reference runs shufflebench with parallelism 1 only, because partitions share its keys."
+    assert found.left_out == (sentence,)
+    with pytest.raises(PlanError, match=rf"reference is possible.* {sentence}"):
+        matrix(plan(**given))
 
 
 def test_a_plan_waits_longer_than_its_faults_hold_results_back(tmp_path: Path) -> None:

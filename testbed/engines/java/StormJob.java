@@ -47,6 +47,7 @@ import org.apache.storm.tuple.Fields;
 import org.apache.storm.tuple.Tuple;
 import org.apache.storm.tuple.Values;
 import org.apache.storm.utils.NimbusLeaderNotFoundException;
+import org.apache.storm.utils.Utils;
 import org.apache.storm.windowing.TupleWindow;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -99,6 +100,8 @@ public final class StormJob {
         config.setNumAckers(atMostOnce(settings) ? 0 : 1);
         config.setMessageTimeoutSecs(settings.get("timeouts").get("message_timeout_seconds").asInt());
         config.setMaxSpoutPending(1_000_000);
+        Map<String, Object> cluster = Utils.readStormConfig();
+        settings.path("options").fieldNames().forEachRemaining(name -> config.put(name, cluster.get(name)));
         return config;
     }
 
