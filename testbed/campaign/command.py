@@ -39,7 +39,7 @@ def run(given: argparse.Namespace) -> int:
 
     Raises PlanError, PrerequisiteError, and KeyboardInterrupt after a signal, when everything is removed.
     """
-    plan = load(Path(given.plan))
+    plan = load(Path(given.plan), given.scale)
     whole = matrix(plan)
     chosen = only(runs(whole.cells, plan), given.only)
     folder = plan.results
@@ -123,7 +123,7 @@ def build_table(plan: CampaignPlan) -> Table:
     whole = matrix(plan)
     everything = runs(whole.cells, plan)
     lines = journal.read_lines(plan.results)
-    results = _results(plan, everything)
+    results = results_of(plan)
     return table(
         everything, results, left_out=whole.left_out, failures=journal.failures(lines),
         headings=journal.headings(lines),
@@ -131,7 +131,9 @@ def build_table(plan: CampaignPlan) -> Table:
     )  # fmt: skip
 
 
-def _results(plan: CampaignPlan, of: Sequence[Run]) -> dict[str, RunResult]:
+def results_of(plan: CampaignPlan) -> dict[str, RunResult]:
+    """Run -> its result, of the runs that have one. Raises PlanError."""
+    of = runs(matrix(plan).cells, plan)
     return {one.name: found for one in of if (found := result.read(plan.results, one)) is not None}
 
 
@@ -139,7 +141,7 @@ def _write_all(plan: CampaignPlan) -> None:
     """Write the table, and the page with the figures of all runs."""
     found = build_table(plan)
     formats.write(plan.results, found)
-    html.write(plan.results, found, _results(plan, runs(matrix(plan).cells, plan)))
+    html.write(plan.results, found, results_of(plan))
 
 
 def _remaining_time(plan: CampaignPlan, of: Sequence[Run]) -> str:

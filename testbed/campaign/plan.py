@@ -182,6 +182,8 @@ class CampaignPlan(Section):
     ] = {}
     """Key, or ENGINE.OPTION -> values: a cell for each combination, instead of the one value. The option of an engine
     is an axis of its cells only."""
+    scales: Mapping[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], Mapping[str, Any]] = {}
+    """Name -> the keys that ``--scale NAME`` replaces, for a campaign with results of its own."""
     repeats: str = ""
     """The published table that the plan repeats, and what differs."""
     timeouts: str = "local"
@@ -216,7 +218,17 @@ class CampaignPlan(Section):
         """The settings that a resumed campaign must not change, because they determine the result of a run."""
         return self.model_dump(
             mode="json",
-            exclude={"engines", "workloads", "guarantees", "faults", "repetitions", "results", "axes", "repeats"},
+            exclude={
+                "engines",
+                "workloads",
+                "guarantees",
+                "faults",
+                "repetitions",
+                "results",
+                "axes",
+                "repeats",
+                "scales",
+            },
         )
 
     def combinations(self, engine: str) -> tuple[Axes, ...]:
@@ -240,7 +252,7 @@ class CampaignPlan(Section):
             else:
                 options.setdefault(option[0], {})[option[1]] = value
         where = ", ".join(f"{name} {value}" for name, value in axes)
-        plan = {**self.model_dump(mode="json", exclude={"axes"}), **values, "engine_options": options}
+        plan = {**self.model_dump(mode="json", exclude={"axes", "scales"}), **values, "engine_options": options}
         return parse(plan, f"axes ({where})")
 
     def at_rate(self, rate: int) -> Self:
@@ -324,8 +336,8 @@ class CampaignPlan(Section):
         return self
 
 
-def load(path: Path) -> CampaignPlan:
-    """Read the YAML file at ``path``. Raises PlanError."""
+def load(path: Path, scale: str | None = None) -> CampaignPlan:
+    """Read the YAML file at ``path``, with the values of a ``scale``. Raises PlanError."""
     try:
         text = documents.read(path)
         data = documents.parse(text)
@@ -338,9 +350,14 @@ def load(path: Path) -> CampaignPlan:
     if not isinstance(data, dict):
         raise PlanError(f"{path}: must contain a mapping with engines:, guarantees: and faults:.")
     plan = parse(data, str(path), text)
+    if scale is not None and scale not in plan.scales:
+        raise PlanError(f"{path}: it has no scale {scale}; its scales are {', '.join(plan.scales) or 'none'}.")
+    results = plan.results if "results" in plan.model_fields_set else Path(f"{path.stem}-results")
+    if scale is not None:
+        plan = parse({**data, **plan.scales[scale]}, f"{path} (scale {scale})")
+        results = results.with_name(f"{results.name}-{scale}")
     for axes in dict.fromkeys(axes for engine in plan.engines for axes in plan.combinations(engine)):
         plan.on(axes)
-    results = plan.results if "results" in plan.model_fields_set else Path(f"{path.stem}-results")
     return plan.model_copy(update={"results": Path(os.path.normpath(path.parent / results))})
 
 

@@ -11,7 +11,7 @@ import yaml
 
 from testbed.campaign import command, scheduled
 from testbed.campaign.matrix import matrix, only, runs
-from testbed.campaign.plan import PlanError, load
+from testbed.campaign.plan import CONTROL_WINDOWS_LEAST, PlanError, load
 from tests.unit.campaign_results import PLAN, plan
 
 ROOT = Path(__file__).parents[2]
@@ -73,6 +73,27 @@ def test_the_shipped_plans_are_valid() -> None:
     published = {"pgval", "ospbench", "streambench", "vogel", "shufflebench", "lopez", "qian"}
     assert {name for name, one in plans.items() if one.repeats} == published
     assert all(matrix(plans[name]).cells for name in published)
+
+
+def test_every_suite_has_a_small_scale_with_results_of_its_own() -> None:
+    for path in sorted((ROOT / "bench" / "plans").glob("*.yaml")):
+        whole = load(path)
+        assert bool(whole.repeats) == ("small" in whole.scales)
+        for scale in whole.scales:
+            small = load(path, scale)
+            assert len(matrix(small).cells) * small.repetitions < len(matrix(whole).cells) * whole.repetitions
+            assert small.results.name == f"{whole.results.name}-{scale}"
+            assert small.phases.control >= 2 * CONTROL_WINDOWS_LEAST * small.window
+
+
+def test_a_wrong_value_of_a_scale_is_named_with_the_scale(tmp_path: Path) -> None:
+    path = tmp_path / "night.yaml"
+    path.write_text(yaml.safe_dump({**PLAN, "scales": {"tiny": {"rate": 1}}}), encoding="utf-8")
+    assert load(path).rate == 3000
+    with pytest.raises(PlanError, match=r"night.yaml \(scale tiny\).*: rate: "):
+        load(path, "tiny")
+    with pytest.raises(PlanError, match=r"it has no scale small; its scales are tiny\.$"):
+        load(path, "small")
 
 
 def test_cells_that_an_engine_cannot_run_are_left_out_with_the_reason() -> None:

@@ -292,6 +292,7 @@ def _campaign(commands: Any, shared: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("plan", metavar="PLAN", help="the campaign's YAML file, see docs/campaigns.md")
     parser.add_argument("--resume", action="store_true", help="continue where an earlier campaign of the plan ended")
+    parser.add_argument("--scale", metavar="NAME", help="use the values of a scale of the plan, such as small")
     parser.add_argument("--dry-run", action="store_true", help="print the matrix and the expected time; run nothing")
     parser.add_argument(
         "--only",
