@@ -9,6 +9,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Final
 
+from testbed.campaign.advice import advice, penalties
 from testbed.campaign.journal import Failure
 from testbed.campaign.table import COLUMNS, GUARANTEES, Column, Row, Spread, Table, order_of_costs
 from validator.publish.atomic import replace_file
@@ -102,6 +103,7 @@ def grids(table: Table) -> list[Grid]:
             ],
         ),
         *_by_failure(table),
+        *_penalties(table, titles),
     ]
     cost = next(column for column in COLUMNS if column.name == "failure_cost_seconds")
     beside = [
@@ -137,6 +139,19 @@ def grids(table: Table) -> list[Grid]:
             )
         )
     return found
+
+
+def _penalties(table: Table, titles: Sequence[str]) -> list[Grid]:
+    found = penalties(table.rows)
+    if not found:
+        return []
+    heading = "Penalties, against runs without a fault with as many workers and with one less (StreamBench)"
+    ratios = [
+        [*(getattr(one.cell, key) for key in titles), f"{one.throughput_ratio:.2f}",
+         _NONE if one.latency_ratio is None else f"{one.latency_ratio:.2f}"]
+        for one in found
+    ]  # fmt: skip
+    return [(heading, [*titles, "TPF", "LPF (of p50)"], ratios)]
 
 
 def _by_failure(table: Table) -> list[Grid]:
@@ -181,6 +196,7 @@ def lists(table: Table) -> list[tuple[str, list[str]]]:
     """Headings and items of the lists below the grids."""
     found = [
         ("Findings", list(table.findings)),
+        ("Advice", advice(table.rows)),
         ("Not in the matrix", list(table.left_out)),
         ("Why measures are missing", list(table.absent)),
         ("Failed attempts", _failed(table.failures)),
@@ -210,7 +226,7 @@ def _names(failures: Sequence[Failure]) -> str:
 def _setting(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_setting(part)}" for name, part in value.items()) or "none"
-    return str(value)
+    return "none" if value is None else str(value)
 
 
 def markdown(table: Table) -> str:

@@ -27,6 +27,8 @@ from validator.publish.live_page import resource
 
 FILE: Final = "report.html"
 _PHASES: Final = ("control", "failure", "recovery")
+_FIRST: Final = ("Findings", "Advice")
+"""Lists above the figures."""
 _OTHERS: Final = ("broker", "sidecar", "campaign")
 """Sampled processes that are no part of the engine."""
 COLUMNS: Final = (
@@ -71,18 +73,18 @@ def render(table: Table, results: Mapping[str, RunResult], courses: Mapping[str,
         '<meta name="viewport" content="width=device-width, initial-scale=1"><title>Campaign</title>',
         f'<link rel="icon" href="data:,"><style>{style}</style></head><body>',
         f"<header><h1>{escape(table.first_line)}</h1></header><main>",
-        *(_list(heading, items) for heading, items in lists(table)[:1] if heading == "Findings"),
+        *(_list(heading, items) for heading, items in lists(table) if heading in _FIRST),
         _figures(table, results),
         _courses({name: of for name, of in courses.items() if of is not None}),
         *map(_grid, grids(table)),
-        *(_list(heading, items) for heading, items in lists(table) if heading != "Findings"),
+        *(_list(heading, items) for heading, items in lists(table) if heading not in _FIRST),
         "</main></body></html>",
     ]
     return plain_lines("\n".join(part for part in parts if part)) + "\n"
 
 
 def _figures(table: Table, results: Mapping[str, RunResult]) -> str:
-    of = {row.cell: [one for one in results.values() if _is_of(one, row.cell)] for row in table.rows}
+    of = {row.cell: [one for one in results.values() if is_of(one, row.cell)] for row in table.rows}
     names = {cell: _name(cell) for cell in of}
     recovery = [
         Boxed(names[cell], [c.recovery_seconds for c in costs if c.recovered and c.recovery_seconds is not None],
@@ -113,7 +115,8 @@ def _bars(measures: Mapping[str, Any], name: str, of: str) -> Bars:
     return Bars(name, [None if spread is None else spread.median for spread in spreads])
 
 
-def _is_of(one: RunResult, cell: Cell) -> bool:
+def is_of(one: RunResult, cell: Cell) -> bool:
+    """Whether a result is of a cell."""
     return Cell(one.engine, one.workload, one.guarantee, one.fault, one.axes) == cell
 
 

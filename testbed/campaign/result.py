@@ -36,6 +36,8 @@ class PhaseMeasure(_Record):
     throughput_per_second: float | None
     latency_p50_seconds: float | None
     latency_p99_seconds: float | None
+    handled_ratio: float | None = None
+    """Share of the contributions that the results of the phase named, or should have named, and that are in one."""
 
 
 class FaultMeasure(_Record):
@@ -48,6 +50,7 @@ class FaultMeasure(_Record):
     recovery_seconds: float | None
     recovered: bool | None
     absent_because: tuple[str, ...] = ()
+    healed: bool = True
 
 
 class ReadBack(_Record):
@@ -154,7 +157,8 @@ def result_of(
 
 
 def _cost(fault: Mapping[str, object]) -> FaultMeasure:
-    return FaultMeasure.model_validate({name: fault[name] for name in FaultMeasure.model_fields})
+    measures = {name: fault[name] for name in FaultMeasure.model_fields}
+    return FaultMeasure.model_validate({**measures, "healed": fault["healed"] is not None})
 
 
 def _of_all(faults: Sequence[FaultMeasure]) -> FaultMeasure:
@@ -168,6 +172,7 @@ def _of_all(faults: Sequence[FaultMeasure]) -> FaultMeasure:
         recovery_seconds=None if math.isinf(recovery) else recovery,
         recovered=all(one.recovered for one in known) if len(known) == len(faults) else None,
         absent_because=tuple(dict.fromkeys(reason for one in faults for reason in one.absent_because)),
+        healed=all(one.healed for one in faults),
     )  # fmt: skip
 
 
@@ -191,10 +196,23 @@ def _phases(phases: list[PhaseOfReport]) -> tuple[PhaseMeasure, ...]:
                     "throughput_per_second": phase["throughput_per_second"],
                     "latency_p50_seconds": latency["p50"],
                     "latency_p99_seconds": latency["p99"],
+                    "handled_ratio": _handled(phase),
                 }
             ),
         )
     return tuple(first.values())
+
+
+def _handled(phase: PhaseOfReport) -> float | None:
+    """The share of a phase; None: its violations are not counted, or it has no contributions."""
+    counts, observed = phase["contributions"], phase["observed_contributions"]
+    if counts is None or observed is None:
+        return None
+    missing, repeated, wrong = (counts[name] for name in ("missing", "duplicate", "incorrect"))
+    if missing is None or repeated is None or wrong is None:
+        return None
+    named = observed - repeated - wrong
+    return named / (named + missing) if named + missing > 0 else None
 
 
 def path_of(folder: Path, run: Run) -> Path:

@@ -62,12 +62,10 @@ def _phase(phase: str, name: str) -> Callable[[RunResult], float | None]:
     return of
 
 
-def _per_phase(name: str, title: str, unit: Unit, of: str) -> tuple[Column, ...]:
-    return tuple(
-        Column(f"{name}_{phase}_{'per_second' if unit == 'per_second' else unit}", f"{title}, {phase}", unit,
-               _phase(phase, of))
-        for phase in ("control", "failure", "recovery")
-    )  # fmt: skip
+def _per_phase(
+    name: str, title: str, unit: Unit, of: str, phases: Sequence[str] = ("control", "failure", "recovery")
+) -> tuple[Column, ...]:
+    return tuple(Column(f"{name}_{phase}_{unit}", f"{title}, {phase}", unit, _phase(phase, of)) for phase in phases)
 
 
 COLUMNS: Final = (
@@ -89,6 +87,8 @@ COLUMNS: Final = (
     *_per_phase("throughput", "throughput", "per_second", "throughput_per_second"),
     *_per_phase("latency_p50", "latency p50", "seconds", "latency_p50_seconds"),
     *_per_phase("latency_p99", "latency p99", "seconds", "latency_p99_seconds"),
+    # Violations are counted by fault, so the control phase has no number.
+    *_per_phase("handled", "reliability", "ratio", "handled_ratio", ("failure", "recovery")),
 )
 
 
@@ -201,7 +201,17 @@ def _findings(done: Sequence[RunResult]) -> list[str]:
             by.setdefault("Not everything that was sent was judged in time", []).append(found.run)
         if not found.coverage_complete:
             by.setdefault("The sidecar could not account for every record of the topics", []).append(found.run)
-    return [f"{what} ({', '.join(runs)})." for what, runs in by.items()]
+    return [*recoveries(done), *(f"{what} ({', '.join(runs)})." for what, runs in by.items())]
+
+
+def recoveries(done: Sequence[RunResult]) -> list[str]:
+    """How many of the runs whose faults healed have a recovery time, and which have none."""
+    healed = [found for found in done if found.fault != "none" and found.cost.healed]
+    without = [found.run for found in healed if found.cost.recovery_seconds is None]
+    if not healed:
+        return []
+    share = f"{len(healed) - len(without)} of {plural(len(healed), 'run')} whose faults healed"
+    return [f"A recovery time: {share}{'; not ' + ', '.join(without) if without else ''}."]
 
 
 def _absent(done: Sequence[RunResult]) -> list[str]:

@@ -25,7 +25,7 @@ def report(**changes: Any) -> dict[str, Any]:
     latency = {"window_close": {"count": 6, "p50": 0.5, "p90": 0.8, "p99": 0.9, "max": 1.0}}
     fault = {
         "failure_cost_seconds": 7.0, "downtime_seconds": 3.0, "recovery_seconds": 9.0, "recovered": True,
-        "absent_because": [], **changes,
+        "absent_because": [], "healed": "2026-01-01T00:01:00+00:00", **changes,
     }  # fmt: skip
     return {
         "outcome": "pass",
@@ -36,7 +36,14 @@ def report(**changes: Any) -> dict[str, Any]:
         "coverage": {"complete": True},
         "faults": [fault],
         "phases": [
-            {"phase": phase, "results": 6, "throughput_per_second": rate, "latency_seconds": latency}
+            {
+                "phase": phase,
+                "results": 6,
+                "throughput_per_second": rate,
+                "latency_seconds": latency,
+                "observed_contributions": 110,
+                "contributions": {"duplicate": 10, "missing": 25, "incorrect": 0},
+            }
             for phase, rate in (("control", 3000.0), ("failure", 100.0), ("recovery", 3100.0), ("control", 1.0))
         ],
     }

@@ -143,8 +143,27 @@ KEPT = ReadBack(guarantee="exactly_once", evidence=("transactions",))
     ],
 )
 def test_important_differences_are_findings(changes: dict[str, Any], finding: str | None) -> None:
-    findings = build_table([fake(FLINK[0], **changes)]).findings
-    assert findings == (() if finding is None else (f"{finding} ({FLINK[0].name}).",))
+    _, *findings = build_table([fake(FLINK[0], **changes)]).findings
+    assert findings == ([] if finding is None else [f"{finding} ({FLINK[0].name})."])
+
+
+def test_the_findings_count_the_recovery_times_of_the_runs_whose_faults_healed() -> None:
+    unknown, lasting = (fake(FLINK[0]).cost.model_copy(update=of) for of in (
+        {"recovery_seconds": None, "recovered": None}, {"recovery_seconds": None, "healed": False}
+    ))  # fmt: skip
+    results = [fake(FLINK[0]), fake(FLINK[1], cost=unknown), fake(FLINK[2], cost=lasting)]
+    assert build_table(results).findings == (f"A recovery time: 1 of 2 runs whose faults healed; not {FLINK[1].name}.",)
+    assert build_table([fake(FLINK[0], fault="none", cost=unknown)]).findings == ()
+
+
+def test_a_phase_has_its_share_of_handled_contributions() -> None:
+    found = fake(FLINK[0])
+    assert [phase.handled_ratio for phase in found.phases] == [100 / 125] * 3
+    uncounted = report()
+    for phase in uncounted["phases"]:
+        phase["contributions"] = None
+    one = result_of(FLINK[0], uncounted, started="", seconds=1, sent=1, settled=True, read_back=None)  # type: ignore[arg-type]
+    assert [phase.handled_ratio for phase in one.phases] == [None] * 3
 
 
 def test_engines_are_ordered_beside_pgval() -> None:

@@ -1,0 +1,90 @@
+"""What a campaign advises, and its penalties: only what its runs show, with the numbers that show it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from testbed.campaign import formats
+from testbed.campaign.advice import advice, penalties
+from testbed.campaign.matrix import Run, matrix, runs
+from testbed.campaign.result import FaultMeasure, PhaseMeasure
+from testbed.campaign.table import Table, table
+from tests.unit.campaign_results import fake, plan
+
+
+def built(costs: dict[str, Any], **changes: Any) -> Table:
+    """The table of a plan whose cells have the failure costs ``costs``: a part of the cell's name -> cost of each
+    repetition. Throughput and latency of the failure phase are the cost, too."""
+    wanted = plan(**{"engines": ["flink"], "guarantees": ["exactly_once"], "faults": ["crash"], **changes})
+    everything = runs(matrix(wanted).cells, wanted)
+
+    def result(run: Run) -> Any:
+        seconds = next(of for name, of in costs.items() if name in run.cell.name)[run.repetition - 1]
+        cost = FaultMeasure(
+            failure_cost_seconds=seconds, downtime_seconds=1.0, recovery_seconds=seconds, recovered=True
+        )
+        failing = PhaseMeasure(
+            phase="failure", results=1, throughput_per_second=seconds, latency_p50_seconds=2 * seconds,
+            latency_p99_seconds=seconds,
+        )  # fmt: skip
+        return fake(run, cost=cost, phases=(failing,))
+
+    results = {run.name: result(run) for run in everything}
+    return table(everything, results, left_out=(), failures=(), headings=(), settings={})
+
+
+STANDBY = {"axes": {"standby": [0, 1]}}
+
+
+@pytest.mark.parametrize(
+    ("restart", "said"),
+    [
+        ((19.0, 21.0), "prefer standby 1 (failure cost: standby 0 20 s in 2 runs, standby 1 5 s in 2 runs)."),
+        ((5.5, 20.0), "no clear difference (failure cost: standby 0 12.8 s in 2 runs, standby 1 5 s in 2 runs)."),
+        ((6.1, 6.2), "no clear difference (failure cost: standby 0 6.15 s in 2 runs, standby 1 5 s in 2 runs)."),
+    ],
+)
+def test_a_value_of_an_axis_is_preferred_only_if_it_is_clearly_the_cheapest(
+    restart: tuple[float, float], said: str
+) -> None:
+    found = advice(built({"standby0": restart, "standby1": (4.0, 6.0)}, **STANDBY).rows)
+    assert found[-1] == f"flink, sst, exactly once, crash: {said}"
+
+
+def test_time_outs_are_above_the_largest_cost_of_an_engine_and_a_delayed_worker_is_compared_with_a_killed_one() -> None:
+    found = built(
+        {"flink-sst-exactly_once-delay": (8.0, 9.0), "flink": (40.0, 44.0), "storm": (3.0, 3.5)},
+        engines=["flink", "storm"], guarantees=["at_least_once", "exactly_once"],
+        faults=["none", "delay_above_timeout", "crash"],
+    )  # fmt: skip
+    said = advice(found.rows)
+    which = "the largest failure cost ({}, sst, at least once, delay above timeout)."
+    assert said[:2] == [
+        f"{engine}: wait more than {seconds} s for a result before you take it for lost, {which.format(engine)}"
+        for engine, seconds in (("flink", 44), ("storm", 3.5))
+    ]
+    [kept] = [sentence for sentence in said if "prefer" in sentence]
+    costs = "to keep it (delay above timeout) 8.5 s in 2 runs, to kill and restart it (crash) 42 s in 2 runs"
+    preferred = "flink, sst, exactly once, delay above timeout: the worker: prefer to keep it (delay above timeout)"
+    assert kept == f"{preferred} (failure cost: {costs})."
+    assert "## Advice" in formats.markdown(found)
+
+
+def test_penalties_compare_with_runs_without_a_fault_with_as_many_workers_and_one_less() -> None:
+    axes = {"axes": {"parallelism": [1, 2], "rate": [600, 1200]}}
+    found = built(
+        {"none-parallelism2": (90.0, 110.0), "none": (50.0, 50.0), "crash": (60.0, 60.0)},
+        faults=["none", "crash"],
+        **axes,
+    )
+    assert [(one.cell.setting, one.throughput_ratio, one.latency_ratio) for one in penalties(found.rows)] == [
+        ("parallelism 2, rate 600", 0.8, 0.8), ("parallelism 2, rate 1200", 0.8, 0.8),
+    ]  # fmt: skip
+    assert "| parallelism 2, rate 600 | 0.80 | 0.80 |" in formats.markdown(found)
+    assert penalties(built({"crash": (1.0, 1.0)}, **axes).rows) == []
+
+
+def test_a_rate_is_no_choice() -> None:
+    assert len(advice(built({"rate600": (1.0, 1.0), "rate1200": (9.0, 9.0)}, axes={"rate": [600, 1200]}).rows)) == 1
