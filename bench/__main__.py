@@ -12,7 +12,8 @@ disk: bytes per event on disk, by the kind of its id.
 many: memory and CPU of quiet sidecars, in processes of their own and in one.
 generator: the generator's rate for each workload, with two processes, beside a plain write.
 outage: the broker is down for ``--seconds`` while a live sidecar waits for a result.
-``scripts/bench campaign [NAME]`` runs a fault campaign instead: docs/campaigns.md.
+``scripts/bench campaign [NAME]`` runs a fault campaign instead, ``scripts/bench results`` writes the page of its
+results: docs/campaigns.md.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from bench import campaign, generating, outage, sizing, table
+from bench import campaign, generating, outage, results, sizing, table
 from bench.formats import event_cases
 from bench.measuring import Sampler
 from bench.restart import day, idle, restart
@@ -80,6 +81,8 @@ def main() -> int:
     """Run the named parts."""
     if sys.argv[1:2] == ["campaign"]:
         return campaign.main(sys.argv[2:])
+    if sys.argv[1:2] == ["results"]:
+        return results.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("parts", nargs="*", default=["once", "live"])
     parser.add_argument("--events", type=int, default=12_000_000)

@@ -10,6 +10,7 @@ from typing import Final
 
 _WIDTH, _LEFT, _RIGHT, _ROW = 760, 300, 70, 22
 _SPAN: Final = _WIDTH - _LEFT - _RIGHT
+_PLOT: Final = 64
 _HALF: Final = 7
 _QUARTILES_FROM: Final = 4
 """Fewer values have no quartiles: the box is then from the smallest to the largest."""
@@ -41,7 +42,7 @@ def boxes(rows: Sequence[Boxed], unit: str) -> str:
     parts = [_axis(top, len(shown), unit)]
     for i, row in enumerate(shown):
         parts += [_label(row.name, i), *_box(row, i, top)]
-    return _svg(len(shown), parts)
+    return _svg(len(shown) * _ROW, parts)
 
 
 def bars(rows: Sequence[Bars], series: Sequence[str], unit: str) -> str:
@@ -66,7 +67,63 @@ def bars(rows: Sequence[Bars], series: Sequence[str], unit: str) -> str:
         f"</svg> {escape(name)}</span>"
         for n, name in enumerate(series)
     )
-    return f'<p class="dim">{legend}</p>{_svg(len(shown), parts)}'
+    return f'<p class="dim">{legend}</p>{_svg(len(shown) * _ROW, parts)}'
+
+
+@dataclass(frozen=True)
+class Course:
+    """A value by second, None where it was not measured, and the stretches (from, to) in which a fault was active."""
+
+    name: str
+    values: Sequence[float | None]
+    faults: Sequence[tuple[float, float]] = ()
+
+
+def courses(rows: Sequence[Course], unit: str) -> str:
+    """A plot of each row, one below the other, with a common axis of seconds. Empty without a value."""
+    shown = [row for row in rows if any(value is not None for value in row.values)]
+    if not shown:
+        return ""
+    longest = max(len(row.values) for row in shown)
+    parts: list[str] = []
+    for i, row in enumerate(shown):
+        parts += _course(row, i * _PLOT, longest, unit)
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        at = _LEFT + share * _SPAN
+        parts.append(
+            _text(at, len(shown) * _PLOT + 14, f"{share * longest:.0f}" + (" s" if share == 1.0 else ""), "middle")
+        )
+    return _svg(len(shown) * _PLOT, parts)
+
+
+def _course(row: Course, top: float, longest: float, unit: str) -> list[str]:
+    most = max(value for value in row.values if value is not None)
+    high, bottom = _PLOT - 14, top + _PLOT - 6
+    points = [
+        f"{_x(second, longest):.1f},{bottom - high * ((value or 0.0) / most if most else 0.0):.1f}"
+        for second, value in enumerate(row.values)
+    ]
+    return [
+        *(
+            f'<rect x="{_x(begin, longest):.1f}" y="{bottom - high:.1f}" '
+            f'width="{_x(end, longest) - _x(begin, longest):.1f}" height="{high}" fill="var(--fault)"/>'
+            for begin, end in row.faults
+        ),
+        _line(_LEFT, _LEFT + _SPAN, bottom, bottom, "var(--line)"),
+        f'<polyline points="{" ".join(points)}" fill="none" stroke="var(--c1)"/>',
+        _text(_LEFT - 8, bottom - high / 2 + 4, row.name, "end"),
+        _text(_WIDTH - _RIGHT + 6, bottom - high + 8, f"{_number(most)} {unit}", "start"),
+    ]
+
+
+def standalone(figure: str, style: str) -> str:
+    """The SVG of a figure as a file. ``style``: the colours of the page."""
+    _, found, rest = figure.partition("<svg viewBox")
+    drawn = (found + rest).removesuffix("</div>")
+    ground = '<rect width="100%" height="100%" fill="var(--card)"/>'
+    head, _, body = drawn.partition(">")
+    sheet = f"<style>{style} text {{ font-family: system-ui, sans-serif; }}</style>"
+    return f'{head} xmlns="http://www.w3.org/2000/svg">{sheet}{ground}{body}\n'
 
 
 def _box(row: Boxed, i: int, top: float) -> list[str]:
@@ -96,6 +153,10 @@ def _line(x1: float, x2: float, y1: float, y2: float, colour: str, width: int = 
     return f'<line {ends} stroke="{colour}" stroke-width="{width}"/>'
 
 
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
 def _x(value: float, top: float) -> float:
     return _LEFT + (_SPAN * value / top if top else 0.0)
 
@@ -114,12 +175,12 @@ def _axis(top: float, rows: int, unit: str) -> str:
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         x = _LEFT + share * _SPAN
         lines.append(_line(x, x, 0, bottom, "var(--line)"))
-        lines.append(_text(x, bottom + 16, f"{share * top:.3g}" + (f" {unit}" if share == 1.0 else ""), "middle"))
+        lines.append(_text(x, bottom + 16, _number(share * top) + (f" {unit}" if share == 1.0 else ""), "middle"))
     return "".join(lines)
 
 
-def _svg(rows: int, parts: Sequence[str]) -> str:
-    height = rows * _ROW + 24
+def _svg(high: int, parts: Sequence[str]) -> str:
+    height = high + 24
     return (
         f'<div class="scroll"><svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" height="{height}" role="img" '
         f'font-size="11">{"".join(parts)}</svg></div>'

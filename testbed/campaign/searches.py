@@ -37,7 +37,7 @@ def describe(plan: CampaignPlan, rules: Search, chosen: Sequence[Run], each_seco
     searches = f"{len(chosen)} {'search' if len(chosen) == 1 else 'searches'}"
     bound = f"at most {text_of(round(most * trial, -1))} ({text_of(round(trial))} per trial, an estimate)"
     lines = [f"{searches}, at most {plural(rules.trials_most, 'trial')} each; {bound}"]
-    lines += [f"  {run.name}{'  done' if _found(plan, rules, run) is not None else ''}" for run in chosen]
+    lines += [f"  {run.name}{'  done' if found_of(plan, rules, run) is not None else ''}" for run in chosen]
     return "\n".join(lines)
 
 
@@ -96,11 +96,11 @@ def observed(found: RunResult, samples: Sequence[Sample], plan: CampaignPlan) ->
 def write(plan: CampaignPlan, rules: Search, chosen: Sequence[Run]) -> Path:
     """Write the table of all searches. Raises OSError."""
     path = plan.results / FILE
-    replace_file(path, search.markdown([(run.name, _found(plan, rules, run)) for run in chosen]))
+    replace_file(path, search.markdown([(run.name, found_of(plan, rules, run)) for run in chosen]))
     return path
 
 
-def _found(plan: CampaignPlan, rules: Search, run: Run) -> Found | None:
+def found_of(plan: CampaignPlan, rules: Search, run: Run) -> Found | None:
     """The end of a search, from the trials that are kept; None if trials are missing."""
     remembered = {trial.rate: trial for trial in search.read(plan.results, run.name)}
     try:
