@@ -30,7 +30,7 @@ from testbed.campaign.fault import READY_SECONDS_MAX, RunFault
 from testbed.campaign.matrix import Run
 from testbed.campaign.plan import RATE_WINDOWS, REFERENCE, CampaignPlan
 from testbed.campaign.result import ReadBack, RunResult, result_of
-from testbed.campaign.sampler import GroupLag, Sample, Sampler, processor_seconds
+from testbed.campaign.sampler import GroupLag, Sample, Sampler, has_records, processor_seconds
 from testbed.campaign.scheduled import ScheduledFaults
 from testbed.checkout import python_path
 from testbed.demo.files import EFFECTIVE_FILE
@@ -139,7 +139,7 @@ class OneRun:
                 if isinstance(engine, RealEngine):
                     counted = stack.enter_context(CounterSampler(engine.counters))
                     self.counters = counted.rows
-                self._until_first_result(sidecar)
+                self._until_first_result()
                 begin_us = time.time_ns() // 1000
                 least = time.monotonic() + self._plan.phases.seconds + self._plan.window
                 read_back = self._break_it(engine, pool)
@@ -262,10 +262,11 @@ class OneRun:
             self._look()
             self._stop.pause()
 
-    def _until_first_result(self, sidecar: DemoSidecar) -> None:
-        """Wait until the engine, which is slow at first, has written a result: the phases begin with it."""
-        deadline = time.monotonic() + READY_SECONDS_MAX
-        while (report := sidecar.report()) is None or not report["results"]["read"]:
+    def _until_first_result(self) -> None:
+        """Wait until the engine, which is slow at first, has written a result: the phases begin with it. The sidecar
+        may read it later."""
+        deadline, output = time.monotonic() + READY_SECONDS_MAX, self._topics.output
+        while not has_records(self._broker.bootstrap_servers, output, self._partitions[output]):
             if time.monotonic() > deadline:
                 raise RunFailed(f"The engine wrote no result within {READY_SECONDS_MAX:g} s of the load.")
             self._look()

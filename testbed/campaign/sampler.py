@@ -230,6 +230,17 @@ class GroupLag:
             return None
 
 
+def has_records(bootstrap_servers: str, topic: str, partitions: int) -> bool:
+    """Whether a record was written to a topic; false if the broker does not answer."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    wanted = {TopicPartition(topic, i): OffsetSpec.latest() for i in range(partitions)}
+    try:
+        ends = admin.list_offsets(wanted, request_timeout=_ANSWER_SECONDS_MAX).values()
+        return any(end.result().offset > 0 for end in ends)
+    except (KafkaException, ValueError):
+        return False
+
+
 def processor_seconds(samples: Sequence[Sample]) -> dict[str, float]:
     """Process -> processor seconds in all samples."""
     found: dict[str, float] = {}
