@@ -72,6 +72,8 @@ def test_a_killed_worker_repeats_exactly_the_uncommitted_events(broker: Embedded
     assert {i for i, count in counts.items() if count > 1} == handled & again
     assert handled & again
     assert max(counts.values()) == 2
+    # An option that the job would set otherwise.
+    assert "topology.max.spout.pending=70000" in engine.instances[WORKER].log_path.read_text(encoding="utf-8")
     assert effective.guarantee == "at_least_once", effective
     assert "processing guarantee of the spout: AT_LEAST_ONCE" in effective.evidence
     assert "runs at-least-once" in (effective.mismatch("exactly_once") or "")
@@ -116,6 +118,7 @@ def settings_for(topics: Topics, guarantee: Guarantee) -> RealEngineSettings:
         window_ms=WINDOW_MS,
         max_disorder_ms=1_000,
         timeouts=Timeouts(commit_interval_seconds=0.5),
+        options={"topology.max.spout.pending": "70000"},
     )
 
 
