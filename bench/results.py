@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.campaign import PLANS, path_of
+from generator.workloads.kinds import DEFAULT
 from testbed.campaign import figures, html, search, searches
-from testbed.campaign.advice import comparisons, penalties, time_outs
+from testbed.campaign.advice import UNCLEAR, comparisons, penalties, time_outs
 from testbed.campaign.command import build_table, results_of
 from testbed.campaign.figures import Boxed, Course
 from testbed.campaign.formats import shown
@@ -31,13 +32,11 @@ from validator.publish.live_page import resource
 
 FOLDER: Final = ROOT / "docs" / "results"
 PAGE: Final = "README.md"
-_SHOWN: Final = (
-    "missing", "duplicate", "incorrect", "failure_cost_seconds", "downtime_seconds", "recovery_seconds",
-)  # fmt: skip
+_COSTS: Final = ("failure_cost_seconds", "downtime_seconds", "recovery_seconds")
+_VIOLATIONS: Final = ("missing", "duplicate", "incorrect")
 _COLUMNS: Final = {column.name: column for column in COLUMNS}
 _TITLES: Final = (
-    "plan", "engine", "guarantee", "fault", "missing", "duplicates", "incorrect", "failure cost (s)", "PGVal (s)",
-    "downtime (s)", "recovery (s)",
+    "plan", "engine", "guarantee", "fault", "violations", "failure cost (s)", "downtime (s)", "recovery (s)"
 )  # fmt: skip
 
 
@@ -152,15 +151,17 @@ def _table(done: Sequence[Suite]) -> str:
 
 def _row(name: str, row: Row) -> list[str]:
     cell = row.cell
-    fault = ", ".join(
-        word for word in (cell.fault, "" if cell.workload == "sst" else cell.workload, cell.setting) if word
-    )
-    missing, duplicate, incorrect, cost, downtime, recovery = (
-        shown(row.measures[column], _COLUMNS[column], row.done) for column in _SHOWN
-    )
-    published = row.pgval_failure_cost_seconds if name == "pgval" else None
-    there = "–" if published is None else str(published)
-    return [name, cell.engine, cell.guarantee, fault, missing, duplicate, incorrect, cost, there, downtime, recovery]
+    words = (cell.fault, "" if cell.workload == DEFAULT else cell.workload, cell.setting)
+    cost, downtime, recovery = (shown(row.measures[column], _COLUMNS[column], row.done) for column in _COSTS)
+    if name == "pgval" and row.pgval_failure_cost_seconds is not None:
+        cost += f"; PGVal {row.pgval_failure_cost_seconds}"
+    fault = ", ".join(word for word in words if word)
+    return [name, cell.engine, cell.guarantee, fault, _violations(row), cost, downtime, recovery]
+
+
+def _violations(row: Row) -> str:
+    found = {name: spread for name in _VIOLATIONS if (spread := row.measures[name]) is not None and spread.most}
+    return ", ".join(f"{shown(of, _COLUMNS[name], row.done)} {name}" for name, of in found.items()) or "none"
 
 
 def _line(values: Sequence[str]) -> str:
@@ -262,7 +263,8 @@ def _findings(done: Sequence[Suite]) -> list[str]:
 
 def _advice(done: Sequence[Suite]) -> list[str]:
     waits = time_outs([row for one in done for row in one.table.rows])
-    return [*waits, *(f"{one.name}: {sentence}" for one in done for sentence in comparisons(one.table.rows))]
+    clear = [(one.name, said) for one in done for said in comparisons(one.table.rows) if UNCLEAR not in said]
+    return [*waits, *(f"{name}: {said}" for name, said in clear)]
 
 
 def _brief(reason: str) -> str:

@@ -15,6 +15,7 @@ from testbed.campaign.table import Row, Spread
 from validator.model.wording import plural
 
 COST: Final = "failure_cost_seconds"
+UNCLEAR: Final = "no clear difference"
 _LOAD: Final = ("rate",)
 """Axes that are not a choice of the operator."""
 _NEAR: Final = 1.25
@@ -87,7 +88,7 @@ def _compared(what: str, group: Sequence[tuple[str, Spread]]) -> str:
     (best, least), (_, second) = sorted(group, key=lambda one: one[1].median)[:2]
     costs = ", ".join(f"{name} {cost.median:.3g} s in {plural(cost.runs, 'run')}" for name, cost in group)
     differs = second.least > least.most and second.median > max(_NEAR * least.median, least.median + _NEAR_SECONDS)
-    return f"{what}: {f'prefer {best}' if differs else 'no clear difference'} (failure cost: {costs})."
+    return f"{what}: {f'prefer {best}' if differs else UNCLEAR} (failure cost: {costs})."
 
 
 def penalties(rows: Sequence[Row]) -> list[Penalty]:

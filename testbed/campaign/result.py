@@ -125,6 +125,12 @@ class RunResult(_Record):
         return sum(one.recovered is True for one in self.faults or (self.cost,))
 
     @property
+    def durability_index(self) -> float | None:
+        """StreamBench's: the share of the time of the load in which there was output as usual; None: not measured."""
+        down, rate = self.cost.downtime_seconds, self.offered_per_second
+        return None if down is None or not rate or not self.sent else max(0.0, 1 - down * rate / self.sent)
+
+    @property
     def processor_seconds_per_million(self) -> float | None:
         """Processor seconds of the engine for a million events; None if they were not sampled."""
         used = self.processor_seconds.get("engine")

@@ -75,6 +75,7 @@ COLUMNS: Final = (
     Column("incorrect", "incorrect", "count", lambda found: found.incorrect),
     Column("failure_cost_seconds", "failure cost", "seconds", _cost("failure_cost_seconds")),
     Column("downtime_seconds", "downtime", "seconds", _cost("downtime_seconds")),
+    Column("durability_index", "durability index", "ratio", lambda found: found.durability_index),
     Column("recovery_seconds", "recovery time", "seconds", _cost("recovery_seconds")),
     Column("faults", "faults", "count", lambda found: max(1, len(found.faults))),
     Column("faults_recovered", "faults recovered", "count", lambda found: found.faults_recovered),

@@ -57,7 +57,7 @@ def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_page_has_a_row_a_cell_the_searches_and_what_failed(plans: Path) -> None:
     assert results.main(["--scale", "small"]) == 0
     page = (plans / "page" / "README.md").read_text(encoding="utf-8")
-    first = "| pgval | kafka_streams | at_least_once | crash | 0 | 1,200 | 0 | 7.00 | 2 | 3.00 | – |"
+    first = "| pgval | kafka_streams | at_least_once | crash | 1,200 duplicate | 7.00; PGVal 2 | 3.00 | – |"
     assert next(line for line in page.splitlines() if line.startswith("| pgval")) == first
     for said in (
         "scripts/bench campaign pgval rates --scale small", "2 cores, streamproof 0.1 (commit abc)",
@@ -92,5 +92,5 @@ def test_the_output_of_a_crash_is_drawn_from_its_rows() -> None:
     assert (found.values, found.faults) == ([5.0, None, 10.0, None], [(1.0, 2.5)])
     drawn = ElementTree.fromstring(figures.standalone(figures.courses([found], "1/s"), ""))
     [line] = [one.get("points", "") for one in drawn.iter("{http://www.w3.org/2000/svg}polyline")]
-    assert len(line.split()) == 3
+    assert len(line.split()) == 4, "a second without output is a zero"
     assert figures.courses([Course("b", [None])], "1/s") == ""

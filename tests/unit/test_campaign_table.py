@@ -156,6 +156,11 @@ def test_the_findings_count_the_recovery_times_of_the_runs_whose_faults_healed()
     assert build_table([fake(FLINK[0], fault="none", cost=unknown)]).findings == ()
 
 
+def test_the_durability_index_is_the_share_of_the_load_without_downtime() -> None:
+    assert fake(FLINK[0], sent=60_000, offered_per_second=1000.0).durability_index == pytest.approx(57 / 60)
+    assert fake(FLINK[0]).durability_index is None
+
+
 def test_a_phase_has_its_share_of_handled_contributions() -> None:
     found = fake(FLINK[0])
     assert [phase.handled_ratio for phase in found.phases] == [100 / 125] * 3
