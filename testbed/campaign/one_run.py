@@ -30,8 +30,9 @@ from testbed.campaign.fault import READY_SECONDS_MAX, RunFault
 from testbed.campaign.matrix import Run
 from testbed.campaign.plan import RATE_WINDOWS, REFERENCE, CampaignPlan
 from testbed.campaign.result import ReadBack, RunResult, result_of
-from testbed.campaign.sampler import GroupLag, Sample, Sampler, has_records, processor_seconds
+from testbed.campaign.sampler import GroupLag, Sample, Sampler, TopicEnd, processor_seconds
 from testbed.campaign.scheduled import ScheduledFaults
+from testbed.campaign.steady import OutputWatch
 from testbed.checkout import python_path
 from testbed.demo.files import EFFECTIVE_FILE
 from testbed.demo.load import load_until_stopped
@@ -45,6 +46,7 @@ from testbed.processes import OwnedProcess
 from testbed.run_files import SidecarFile, Topics, write_load, write_yaml
 from testbed.stop import Stop
 from validator.measure.output import Output
+from validator.measure.recovery import Detector
 from validator.publish.report import REPORT_FILE
 from validator.publish.report_types import FaultOfReport, Report
 from validator.stream.measuring import read_ledger
@@ -139,14 +141,12 @@ class OneRun:
                 if isinstance(engine, RealEngine):
                     counted = stack.enter_context(CounterSampler(engine.counters))
                     self.counters = counted.rows
-                self._until_first_result()
+                output = self._until_first_result()
                 begin_us = time.time_ns() // 1000
-                least = time.monotonic() + self._plan.phases.seconds + self._plan.window
+                self._until_steady(output)
                 read_back = self._break_it(engine, pool)
-                if self._scheduled is not None:
-                    # How long the healing takes is not known before.
-                    least = time.monotonic() + self._plan.phases.recovery
-                self._until_recovered(sidecar, load, least)
+                # How long control phase and healing take is not known before.
+                self._until_recovered(sidecar, load, time.monotonic() + self._plan.phases.recovery + self._plan.window)
                 self._until_load_ends(load)
                 summary: dict[str, Any] = json.loads((self._folder / "journal" / "summary.json").read_bytes())
                 sent, offered = summary["acknowledged"], summary["events_per_second"]
@@ -194,6 +194,7 @@ class OneRun:
             measures={
                 "warm_up": f"{plan.phases.warm_up:g}s",
                 "control_least": f"{max(1.0, plan.phases.control / 2):g}s",
+                "control_most": f"{max(plan.phases.control, 2 * rate_over):g}s",
                 "moving_rate": f"{rate_over:g}s",
                 "stable_for": f"{rate_over:g}s",
                 "give_up_after": f"{max(plan.phases.recovery, plan.phases.recovery_at_most):g}s",
@@ -262,15 +263,30 @@ class OneRun:
             self._look()
             self._stop.pause()
 
-    def _until_first_result(self) -> None:
+    def _until_first_result(self) -> OutputWatch:
         """Wait until the engine, which is slow at first, has written a result: the phases begin with it. The sidecar
         may read it later."""
-        deadline, output = time.monotonic() + READY_SECONDS_MAX, self._topics.output
-        while not has_records(self._broker.bootstrap_servers, output, self._partitions[output]):
+        deadline, topic = time.monotonic() + READY_SECONDS_MAX, self._topics.output
+        output = OutputWatch(TopicEnd(self._broker.bootstrap_servers, topic, self._partitions[topic]))
+        while not output.look():
             if time.monotonic() > deadline:
                 raise RunFailed(f"The engine wrote no result within {READY_SECONDS_MAX:g} s of the load.")
             self._look()
             self._stop.pause(_LOOK_SECONDS)
+        return output
+
+    def _until_steady(self, output: OutputWatch) -> None:
+        """Wait for the end of the control phase. It becomes longer until its newest part is steady, since an engine
+        that has just started, or a busy machine, gives no baseline."""
+        phases, window = self._plan.phases, self._plan.window
+        # Another point of a window and of a commit in each repetition.
+        until = time.monotonic() + phases.warm_up + phases.control + self._run.instant_within(window)
+        most = until - phases.control + max(phases.control, phases.control_at_most)
+        seconds, detector = round(phases.control), Detector(moving_seconds=max(1, round(RATE_WINDOWS * window)))
+        while (now := time.monotonic()) < until or (now < most and not output.is_steady(seconds, detector)):
+            output.look()
+            self._look()
+            self._stop.pause()
 
     def _start_load(self, stack: ExitStack) -> OwnedProcess:
         plan = self._plan
@@ -333,12 +349,8 @@ class OneRun:
         return found
 
     def _break_it(self, engine: ProcessEngine, pool: ThreadPoolExecutor) -> ReadBack | None:
-        """Wait for the control phase, read back the engine's effective guarantee, then run the fault."""
+        """Read back the engine's effective guarantee, then run the fault."""
         phases, times = self._plan.phases, self._plan.timeouts_of(self._run.cell.engine)
-        until = time.monotonic() + phases.warm_up + phases.control + self._run.instant_within(self._plan.window)
-        while time.monotonic() < until:
-            self._look()
-            self._stop.pause()
         read_back = self._read_back(engine)
         if self._scheduled is not None:
             self._engine_watch = self._scheduled.watch(engine)

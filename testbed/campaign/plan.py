@@ -106,6 +106,8 @@ class Phases(Section):
 
     warm_up: Seconds = 5.0
     control: Seconds = 30.0
+    control_at_most: Seconds = 90.0
+    """The control phase lasts until the output rate has been steady for ``control``, but at most this long."""
     failure: Seconds = 12.0
     recovery: Seconds = 40.0
     recovery_at_most: Seconds = 120.0
@@ -120,7 +122,8 @@ class Phases(Section):
     @property
     def seconds_most(self) -> float:
         """Longest duration of the load, without the time that a healing takes."""
-        return self.seconds - self.recovery + max(self.recovery, self.recovery_at_most)
+        longer = max(0.0, self.control_at_most - self.control) + max(0.0, self.recovery_at_most - self.recovery)
+        return self.seconds + longer
 
 
 class Bursts(Section):
@@ -259,7 +262,8 @@ class CampaignPlan(Section):
         """The plan of one trial of the search."""
         assert self.search is not None
         quarter = self.search.trial / 4
-        lengths = {"control": 2 * quarter, "failure": quarter, "recovery": quarter, "recovery_at_most": 0.0}
+        lengths = {"control": 2 * quarter, "failure": quarter, "recovery": quarter, "recovery_at_most": 0.0,
+                   "control_at_most": 0.0}  # fmt: skip
         phases = self.phases.model_copy(update=lengths)
         return self.model_copy(update={"rate": rate, "phases": phases})
 

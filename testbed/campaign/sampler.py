@@ -230,15 +230,20 @@ class GroupLag:
             return None
 
 
-def has_records(bootstrap_servers: str, topic: str, partitions: int) -> bool:
-    """Whether a record was written to a topic; false if the broker does not answer."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    wanted = {TopicPartition(topic, i): OffsetSpec.latest() for i in range(partitions)}
-    try:
-        ends = admin.list_offsets(wanted, request_timeout=_ANSWER_SECONDS_MAX).values()
-        return any(end.result().offset > 0 for end in ends)
-    except (KafkaException, ValueError):
-        return False
+class TopicEnd:
+    """The number of offsets of a topic, as the broker states it."""
+
+    def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+        self._wanted = {TopicPartition(topic, i): OffsetSpec.latest() for i in range(partitions)}
+
+    def __call__(self) -> int | None:
+        """The offsets so far; None if the broker does not answer."""
+        try:
+            ends = self._admin.list_offsets(self._wanted, request_timeout=_ANSWER_SECONDS_MAX).values()
+            return sum(end.result().offset for end in ends)
+        except (KafkaException, ValueError):
+            return None
 
 
 def processor_seconds(samples: Sequence[Sample]) -> dict[str, float]:

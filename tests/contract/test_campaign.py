@@ -74,7 +74,7 @@ def run_names(plan: Path) -> set[str]:
 def test_a_dry_run_shows_the_matrix_and_writes_nothing(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["campaign", str(plan), "--dry-run"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith(f"{RUNS} runs, 0 done; about 60m 30s remaining (3m 47s per run")
+    assert said.startswith(f"{RUNS} runs, 0 done; about 76m 30s remaining (4m 47s per run")
     assert sum(line.endswith("repetitions 1, 2") for line in said.splitlines()) == CELLS
     assert not results(plan).exists()
 
