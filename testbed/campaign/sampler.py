@@ -241,7 +241,8 @@ class TopicEnd:
         """The offsets so far; None if the broker does not answer."""
         try:
             ends = self._admin.list_offsets(self._wanted, request_timeout=_ANSWER_SECONDS_MAX).values()
-            return sum(end.result().offset for end in ends)
+            offsets: list[int] = [end.result().offset for end in ends]
+            return sum(offsets)
         except (KafkaException, ValueError):
             return None
 
