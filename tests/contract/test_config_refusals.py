@@ -168,9 +168,10 @@ RULES = {
         "inputs[0].topic; use each topic only once."
     ),
     "outputs.0.fields={key: page, ids: a}": (
-        "outputs[0].fields.window_start (from --set outputs.0.fields): oracle tumbling_window needs it; "
-        "name the path of the window's start in a result; if no field has it, let the engine write it into the value "
-        "or the key."
+        "outputs[0].fields.window_start (from --set outputs.0.fields): oracle tumbling_window needs it, "
+        "since the order of results does not show their windows once one is lost; name the path of the window's start "
+        "in a result; if no field has it, let the engine write it into the value or the key: window_start of Flink "
+        "SQL, window.start of Spark, key.window().start() of Kafka Streams."
     ),
     "outputs.0.fields={key: page, window_start: w}": (
         "outputs[0].fields.ids (from --set outputs.0.fields): evidence ids needs it; "

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.codecs.columns import DECODED, RESULT_TYPE, SKIPPED, TOMBSTONE, UNDECODABLE, UNEXAMINED, UNOWED
+from validator.codecs.computed_keys import with_keys
 from validator.codecs.fingerprints import Ints
 from validator.codecs.one_record import (
     Event,
@@ -102,9 +103,13 @@ class EventBatches:
             others = np.ones(batch.num_rows, dtype=np.bool_)
             events = self.plain.read(batch) if self.plain else None
             if events and len(events.rows):
-                others[events.rows] = False
                 condition = self.decoder.condition
-                unowed = SKIPPED if condition is not None and condition.others == "skipped" else UNOWED
+                unowed: int | Ints = SKIPPED if condition is not None and condition.others == "skipped" else UNOWED
+                if (rule := self.decoder.key_rule) is not None:
+                    fields, most = len(self.decoder.key_places), self.decoder.most.key_bytes
+                    events, skipped = with_keys(events, rule, fields, most)
+                    unowed = np.where(skipped, SKIPPED, unowed)
+                others[events.rows] = False
                 yield _event_batch(batch, events, unowed)
             if others.all():
                 yield self._singly(batch)
@@ -286,7 +291,7 @@ def _result_batch(batch: pa.RecordBatch, results: Results) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=RESULTS)
 
 
-def _event_batch(batch: pa.RecordBatch, events: Events, unowed: int) -> pa.RecordBatch:
+def _event_batch(batch: pa.RecordBatch, events: Events, unowed: int | Ints) -> pa.RecordBatch:
     ids, ignored = events.ids, events.ignored
     statuses = np.where(ignored, TOMBSTONE, np.where(events.owed, DECODED, unowed))
     columns = [

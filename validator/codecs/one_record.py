@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, cast
 
 from validator.codecs.time_patterns import instant_of_pattern
 from validator.codecs.times import (
@@ -152,6 +152,51 @@ class Unexamined(Undecodable):
 
 
 Decoded = Event | Result
+
+Keyless = Literal["undecodable", "skipped", "owed"]
+
+
+class ComputesKeys(Protocol):
+    """An oracle that computes keys."""
+
+    def key(self, fields: tuple[str | None, ...]) -> object:
+        """Return the key of an event (`Oracle.key`)."""
+
+
+@dataclass(frozen=True)
+class KeyRule:
+    """Computes keys. ``width``: number of fields of a result's key. ``keyless``: what an event is for which the
+    oracle returns None: undecodable, ``skipped``, or one whose key is null."""
+
+    # Not its method: Spark pickles functions as names, and a worker cannot import the module of a user's class.
+    oracle: ComputesKeys
+    width: int
+    keyless: Keyless
+
+    def __call__(self, parts: Sequence[str | None]) -> str | None:
+        """Return the key for these fields; None if the oracle returns None. Raises `Unreadable`."""
+        try:
+            found = self.oracle.key(tuple(parts))
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises, the record has no key
+            # The text of the error may have what the configuration hides.
+            raise _Refused(f"makes oracle.class raise {type(error).__name__}") from None
+        if found is None:
+            if self.keyless != "undecodable":
+                return None
+            raise _Refused("makes oracle.class return None, which it may only with windows that do not merge")
+        fields = found if isinstance(found, tuple | list) else (found,)
+        if len(fields) != self.width:
+            raise _Refused(f"makes oracle.class return {len(fields)} fields; the key of a result has {self.width}")
+        if not all(isinstance(field, str | int | float) for field in fields):
+            raise _Refused("makes oracle.class return a field that is not a text, a number or a boolean")
+        try:
+            texts = [canonical(field) for field in fields]
+        except ValueError as error:
+            raise _Refused(f"makes oracle.class return a field that {error}") from None
+        key = texts[0] if self.width == 1 else joined(texts)
+        if key == NULL_KEY:
+            raise _Refused("makes oracle.class return the text that stands for an absent key")
+        return key
 
 
 class _Missing(_Refused):
@@ -515,6 +560,7 @@ class RecordDecoder:
     checked. ``rounding``: the oracle's rounding of event times. ``condition``: it must hold for an event that
     contributes. ``missing_key``: as the setting of an input; None: as ``entry`` has it. ``schemas``: those of a
     registry that are known. ``values``: those that results state. ``id_fields``: number of fields of an id in a list.
+    ``key_rule``: computes the key of an event from the fields of ``entry``.
     ``splits_rows``: each row of a change is an event.
     """
 
@@ -530,6 +576,7 @@ class RecordDecoder:
         schemas: Schemas = NO_SCHEMAS,
         values: Values = NO_VALUES,
         id_fields: int = 1,
+        key_rule: KeyRule | None = None,
         *,
         splits_rows: bool = False,
     ) -> None:
@@ -582,12 +629,14 @@ class RecordDecoder:
                 self._counted = self._field(f"values.{values.count_name}", at.values[values.count_name])
             self._values = tuple(self._field(f"values.{one.name}", at.values[one.name]) for one in values.stated)
         self._id = tuple(self._field("id", path) for path in at.id or ())
+        self.key_rule = key_rule
         self.condition = condition
         self._where = {
             one: self._field("where", FieldPlace(one.path)) for one in (condition.comparisons if condition else ())
         }
         single = [self._time, self._end, self._counted]
         fields = [*self._key, *self._id, *filter(None, single), *self._lists, *self._values, *self._where.values()]
+        self._first = fields[0]
         self.count_bound = None if values.count_name is None else values.bound_of(values.count_name)
         """The bound that the number of events reaches in every result."""
         self.value_bounds = tuple(values.bound_of(one.name) for one in values.stated) if self._is_output else ()
@@ -742,7 +791,7 @@ class RecordDecoder:
         """Return the decoded record. ``root``: the content of the value. ``is_withdrawn``: the result that the record
         names used no events."""
         _, most_of_key, most_of_id = self.most
-        at, is_other = self._key[0], False
+        at, is_other = self._first, False
         try:
             if self.condition is not None:
                 decided, refusals = self._decided(self.condition, record, root)
@@ -763,7 +812,10 @@ class RecordDecoder:
             parts: list[str | None] = []
             for at in self._key:
                 parts.append(self._part_of_key(at, record, root))  # noqa: PERF401  # `at` is named where it is refused
-            key = parts[0] if len(parts) == 1 else joined(parts)
+            key, is_skipped = parts[0] if len(parts) == 1 else joined(parts), False
+            if self.key_rule is not None:
+                key = self.key_rule(parts)
+                is_skipped = key is None and self.key_rule.keyless == "skipped"
             if key is None:
                 key = NULL_KEY
             elif key == NULL_KEY and self.missing_key != "undecodable" and len(parts) == 1:
@@ -776,7 +828,7 @@ class RecordDecoder:
             if not self._is_output:
                 one = NO_ID if one is None else one
                 assert time is not None, "an event has a time"
-                is_skipped = self.missing_key == "skip" and None in parts
+                is_skipped |= self.missing_key == "skip" and None in parts
                 if is_other or is_skipped:
                     is_skipped |= self.condition is not None and self.condition.others == "skipped"
                     return Event(one, key, time, False, is_skipped, self._no_addends)

@@ -120,7 +120,7 @@ class PlainEvents:
         found = self._ids(part)
         unit = self.pattern if self.factor is None else Unit(self.factor, self.divisor)
         times, has_time = instants(part, self.event_time, unit, self.rounding)
-        key = keys([part.at(place) for place in self.key], self.key_bytes, self.missing_key)
+        key = keys([part.at(place) for place in self.key], len(part.rows), self.key_bytes, self.missing_key)
         known = found.known & has_time & key.known
         owed = np.ones(len(part.rows), dtype=np.bool_)
         others = np.zeros(len(part.rows), dtype=np.bool_)

@@ -420,9 +420,12 @@ def _with_no_texts(found: tuple[Ints, Bools]) -> tuple[Ints, None, Bools]:
     return found[0], None, found[1]
 
 
-def keys(parts: list[pa.Array], most: int, missing_key: str) -> Keys:
-    """Return the key of each row, from one column or several. ``most``: largest size of a key in bytes."""
-    known = np.ones(len(parts[0]), dtype=np.bool_)
+def keys(parts: list[pa.Array], rows: int, most: int, missing_key: str) -> Keys:
+    """Return the key of each of the ``rows``, from so many columns as a key has fields. ``most``: largest size of a key
+    in bytes."""
+    known = np.ones(rows, dtype=np.bool_)
+    if not parts:
+        return Keys(np.zeros(rows, dtype=np.int64), pa.array([joined([])], pa.string()), known)
     encoded = []
     for column in map(_comparable, parts):
         coded = column.cast(pa.string()).dictionary_encode()
@@ -516,7 +519,7 @@ def presence_of(of: Read, place: Path) -> tuple[pa.Array, Bools]:
 
 def hashes_at(of: Read, place: Path) -> tuple[pa.Array, Bools]:
     """Return the 64-bit hashes of the texts at a place (`AMOUNT`), and which of them are certain."""
-    found = keys([of.at(place)], 2**31, "undecodable")
+    found = keys([of.at(place)], len(of.rows), 2**31, "undecodable")
     if not len(found.texts):
         return pa.nulls(len(found.codes), AMOUNT), np.zeros(len(found.codes), dtype=np.bool_)
     return pa.array(text_numbers(found.texts)[found.codes], mask=~found.known).cast(AMOUNT), found.known
@@ -533,7 +536,7 @@ def modular_at(of: Read, place: Path, digest: Digest) -> tuple[pa.Array, Bools]:
             return pa.nulls(len(amounts), AMOUNT), np.zeros(len(amounts), dtype=np.bool_)
         found, valid = numbers(column)
     else:
-        texts = keys([of.at(place)], 2**31, "undecodable")
+        texts = keys([of.at(place)], len(of.rows), 2**31, "undecodable")
         if not len(texts.texts):
             return pa.nulls(len(texts.codes), AMOUNT), np.zeros(len(texts.codes), dtype=np.bool_)
         found, valid = hashes_of(texts.texts, digest.hash)[texts.codes], texts.known

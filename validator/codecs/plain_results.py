@@ -152,7 +152,8 @@ class PlainResults:
                 named_ends = ends
             else:
                 good &= ends == starts + decoder.window_us
-        key = keys([part.at(place) for place in decoder.key_places], decoder.most.key_bytes, decoder.missing_key)
+        columns = [part.at(place) for place in decoder.key_places]
+        key = keys(columns, len(part.rows), decoder.most.key_bytes, decoder.missing_key)
         good = good & key.known
         counts = None
         if decoder.count_name is not None and withdraws:

@@ -437,9 +437,7 @@ class Config(Frozen):
                 raise broken_rule_at(f"outputs[{i}].envelope", problem, "add count to oracle.values")
         for i, entry in enumerate(self.inputs):
             joins, skips = self.oracle.asks_lateness or self.oracle.states_pairs, entry.missing_key == "skip"
-            if entry.missing_key != "undecodable" and (
-                joins or (skips and (self.oracle.by_id or not self.oracle.ends_are_known))
-            ):
+            if entry.missing_key != "undecodable" and (joins or (skips and not self.oracle.may_skip)):
                 fix = f"use undecodable{'' if joins else ' or owed'}"
                 raise broken_rule_at(f"inputs[{i}].missing_key", ABSENT_KEYS.problem, fix)
         if self.state.retention_us <= self.timing.missing_after_us:
@@ -465,12 +463,13 @@ class Config(Frozen):
 
     def _widths_fit(self) -> None:
         for name in ("key", "id"):
-            first = getattr(self.inputs[0].fields, name)
             for place, item in self._entries:
-                fields = getattr(item.fields, name)
+                computed = name == "key" and self.oracle.computes_key and isinstance(item, Output)
+                like, of = (self.outputs[0], "outputs[0]") if computed else (self.inputs[0], "inputs[0]")
+                first, fields = getattr(like.fields, name), getattr(item.fields, name)
                 # Events without ids, and results without an id of their own, have none.
                 if first is not None and fields is not None and len(fields) != len(first):
-                    problem = f"it has {plural(len(fields), 'field')} and the {name} of inputs[0] has {len(first)}"
+                    problem = f"it has {plural(len(fields), 'field')} and the {name} of {of} has {len(first)}"
                     raise broken_rule_at(
                         f"{place}.fields.{name}", problem, f"give every {name} the same number of fields"
                     )

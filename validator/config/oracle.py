@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, TypeAlias, Union
 
-from pydantic import Field
+from pydantic import Field, SerializeAsAny
 
 from validator.oracles.kinds import built
 
@@ -14,4 +14,9 @@ if TYPE_CHECKING:
     Oracle: TypeAlias = AnyOracle
 else:
     # The union consists of the oracles in the files of `validator.oracles`, so a new file needs no change here.
-    Oracle = Annotated[Union[tuple(dict.fromkeys(built().values()))], Field(discriminator="kind")]  # noqa: UP007
+    # A class of the user has parameters that its base in the union lacks.
+    Oracle = Annotated[
+        Union[tuple(dict.fromkeys(built().values()))],  # noqa: UP007
+        Field(discriminator="kind"),
+        SerializeAsAny(),
+    ]

@@ -60,15 +60,15 @@ class Assigned(NamedTuple):
 class Reads(NamedTuple):
     """How a pipeline's topics define its cells.
 
-    ``joined_keys``: a key has several fields. ``replaces``: the newest result of a key replaces the earlier ones
-    (emission `cumulative`). ``several_outputs``: results are in several topics. ``states_values``: results state
+    ``key_fields``: number of fields of a result's key. ``replaces``: the newest result of a key replaces the earlier
+    ones (emission `cumulative`). ``several_outputs``: results are in several topics. ``states_values``: results state
     aggregates of their events, and not which they are (evidence `values`). ``adds_up``: the results of a cell add up
     (emission `incremental`). ``tolerances``: the tolerance of each stated value, the largest of all outputs.
     ``explodes``: an event counts for each of its words. ``id_fields``: number of fields of an id. ``has_ids``: every
     event of an input has an id.
     """
 
-    joined_keys: bool = False
+    key_fields: int = 1
     replaces: bool = False
     several_outputs: bool = False
     states_values: bool = False
@@ -77,6 +77,11 @@ class Reads(NamedTuple):
     explodes: bool = False
     id_fields: int = 1
     has_ids: bool = False
+
+    @property
+    def joined_keys(self) -> bool:
+        """Whether a key is the JSON array of its fields."""
+        return self.key_fields > 1
 
     @classmethod
     def of_topics(cls, inputs: Sequence[Input], outputs: Sequence[Output]) -> Self:
@@ -88,7 +93,7 @@ class Reads(NamedTuple):
         for name, path in (pair for output in outputs for pair in output.fields.values.items()):
             tolerances[name] = max(path.tolerance, tolerances.get(name, path.tolerance))
         return cls(
-            joined_keys=len(inputs[0].fields.key) > 1,
+            key_fields=len(outputs[0].fields.key),
             replaces=replaces,
             several_outputs=len(outputs) > 1,
             states_values=states_values,
@@ -320,6 +325,22 @@ class Oracle(Frozen):
         # SEMANTICS 4.14: the number of its words is not known.
         return _ANY_NUMBER if self.reads.explodes else 1
 
+    @property
+    def may_skip(self) -> bool:
+        """Whether the pipeline may skip an event that has no key."""
+        # SEMANTICS 2.24: elsewhere, such an event has no cell of its own.
+        return not (self.asks_lateness or self.states_pairs or self.by_id or not self.ends_are_known)
+
+    @property
+    def computes_key(self) -> bool:
+        """Whether `key` computes the keys of events."""
+        return type(self).key is not Oracle.key
+
+    def key(self, fields: tuple[str | None, ...]) -> object:
+        """Return the key of an event: a scalar, or a tuple with the fields of a result's key. ``fields``: the texts of
+        the fields that `inputs[].fields.key` names. None: with windows, the event owes nothing."""
+        return fields
+
     def seen_from(self, topic: str | None) -> Self:
         """Return the oracle for the events, or late or rejected records, of one input."""
         del topic
@@ -485,7 +506,7 @@ class Oracle(Frozen):
         beside late and rejected topics."""
         counts = declared.outputs[0].evidence == "values"
         for i, one in enumerate(declared.inputs):
-            if one.explode is not None and (not counts or len(one.fields.key) > 1 or list(declared.set_aside)):
+            if one.explode is not None and (not counts or len(one.fields.key) != 1 or list(declared.set_aside)):
                 raise broken_rule_at(f"inputs[{i}].explode", EXPLODE.problem, "leave it out")
             if one.explode is not None and one.missing_key == "owed":
                 raise broken_rule_at(f"inputs[{i}].missing_key", "an absent text has no words", "write skip")
@@ -514,10 +535,15 @@ class Oracle(Frozen):
                     fix = "leave it out" + (f", and set {used} to the path of the {what}" if used is not None else "")
                     raise broken_rule_at(f"{place}.{name}", f"oracle {self.kind} does not use it", fix)
             if used is not None and getattr(output.fields, used) is None:
-                fix = f"name the path of the {what} in a result"
+                problem, fix = f"oracle {self.kind} needs it", f"name the path of the {what} in a result"
                 if used == "window_start":
-                    fix += "; if no field has it, let the engine write it into the value or the key"
-                raise broken_rule_at(f"{place}.{used}", f"oracle {self.kind} needs it", fix)
+                    # By the order of results, one lost result would move all later ones to other windows.
+                    problem += ", since the order of results does not show their windows once one is lost"
+                    fix += (
+                        "; if no field has it, let the engine write it into the value or the key: window_start of "
+                        "Flink SQL, window.start of Spark, key.window().start() of Kafka Streams"
+                    )
+                raise broken_rule_at(f"{place}.{used}", problem, fix)
             if output.emission == "cumulative" and not self.accepts_cumulative:
                 raise broken_rule_at(f"outputs[{i}].emission", CUMULATIVE.problem, FINAL_ONLY)
             if output.emission == "cumulative" and not self.by_id and len(outputs) > 1:

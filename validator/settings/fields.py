@@ -161,10 +161,8 @@ def one_or_many(value: Any) -> Any:
     return [value] if isinstance(value, (str, dict)) else value
 
 
-Key = Annotated[
-    tuple[FieldPath, ...], Field(min_length=1, examples=["page", ["country", "page"]]), BeforeValidator(one_or_many)
-]
-"""A key of one or more fields; always a tuple in the model."""
+Key = Annotated[tuple[FieldPath, ...], Field(examples=["page", ["country", "page"], []]), BeforeValidator(one_or_many)]
+"""A key of any number of fields; always a tuple in the model. A key of no fields is the same for all records."""
 
 
 def _one_alone(paths: tuple[FieldPath, ...], dumped: SerializerFunctionWrapHandler) -> Any:

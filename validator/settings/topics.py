@@ -144,7 +144,7 @@ class EventFields(Frozen):
     """The event's id: one path or a list of paths, together unique within the inputs. Required, unless results have
     evidence `values`."""
     key: Key
-    """The key that the pipeline groups by; one path or a list of paths."""
+    """The key that the pipeline groups by: one path or a list of paths; `[]` if it does not."""
     event_time: FieldPath
     """The event's time: ISO 8601 text, or a number with a unit."""
 

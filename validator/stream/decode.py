@@ -8,7 +8,7 @@ from typing import Final
 
 from validator.codecs import times
 from validator.codecs.batches import EventBatches, ResultBatches
-from validator.codecs.one_record import RecordDecoder
+from validator.codecs.one_record import Keyless, KeyRule, RecordDecoder
 from validator.codecs.plain_events import PlainEvents
 from validator.codecs.plain_fields import Readers
 from validator.config.model import Input, Late, Limits, Output
@@ -64,6 +64,7 @@ def event_reader(
         missing_key=missing_key,
         schemas=schemas,
         values=oracle.stated,
+        key_rule=_key_rule(topic, oracle),
         splits_rows=isinstance(topic, Input) and oracle.reads.explodes,
     )
     readers = Readers(decoder.reader, decoder.key_reader)
@@ -152,6 +153,14 @@ def plain_events_of(
         envelope=envelope,
         operations=tuple(text for text, it in envelope.meanings.items() if it in operations) if envelope else (),
     )
+
+
+def _key_rule(topic: Input | Late, oracle: Oracle) -> KeyRule | None:
+    """How the oracle computes keys, if it does. A set-aside event whose key is null may be one that owes nothing."""
+    if not oracle.computes_key:
+        return None
+    keyless: Keyless = "undecodable" if not oracle.may_skip else "skipped" if isinstance(topic, Input) else "owed"
+    return KeyRule(oracle, oracle.reads.key_fields, keyless)
 
 
 def _condition(topic: Input | Late, oracle: Oracle) -> Condition | None:

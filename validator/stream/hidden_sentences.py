@@ -70,9 +70,10 @@ def topics_without_use(config: Config, progress: IngestProgress) -> Iterator[str
         frontiers = [it for partition, it in progress.frontiers.items() if partition.topic == entry.topic]
         unowed = sum(it.unowed for it in frontiers)
         owed = sum(it.records - it.undecodable - it.tombstones - it.unowed for it in frontiers)
-        if entry.missing_key == "skip" and unowed and not owed:
+        computes = config.oracle.computes_key
+        if (entry.missing_key == "skip" or computes) and unowed and not owed:
             # SEMANTICS 2.24: a wrong path of the key looks like events without one.
             yield (
                 f"no event of topic {entry.topic} owes a result, since {plural(unowed, 'event is', 'events are')} "
-                f"skipped: check inputs[{number}].fields.key"
+                f"skipped: check inputs[{number}].fields.key{' and oracle.class' if computes else ''}"
             )
