@@ -316,9 +316,9 @@ OF_PAIRS = {
     ("oracle.values={pairs: count, paid: sum_mod64(left.amount)}",): (
         "oracle.values (from --set oracle.values): sum_mod64 is not supported by joins; use sum."
     ),
-    ("late=[{topic: aside, input: click, fields: {key: page, event_time: timestamp}}]",): (
-        "late[0] (from --set late): late and rejected topics are not supported yet for a join whose results state "
-        "values; leave it out, or use evidence ids."
+    ("late=[{topic: aside, fields: {key: page, event_time: timestamp}}]",): (
+        "late[0].input (from --set late): it must name the input of these events (one of click and update); set it, "
+        "and use a separate topic for each input."
     ),
     ("oracle.having={pairs: {above: 1}}",): (
         "oracle.having (from --set oracle.having): having is supported only for tumbling and sliding windows "

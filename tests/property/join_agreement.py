@@ -9,13 +9,14 @@ from functools import cached_property
 from random import Random
 from typing import Final
 
-from tests.property.history import Cell
+from tests.property.history import Cell, History
 from tests.property.join_reference import LEFT, RIGHT, InnerJoin, Join, LeftJoin, SemiJoin
 from tests.property.join_worlds import correct_join_history, faulty_join_history
+from tests.property.replacing import RESTORES, ReplacingReferee, running
 from tests.property.spark_agreement import Row, Tally, held_agrees, observed
 from tests.property.spark_histories import Case, Instant, Opinion, Referee, coarser, odder, opinions, stretched
 from tests.property.strategies import EVERYTHING, Allowed
-from validator.oracles.seam import Oracle
+from validator.oracles.seam import Oracle, Reads
 from validator.oracles.windowed_join import WindowedJoin
 from validator.reconcile.judge import CONTRIBUTIONS, VIOLATIONS
 
@@ -37,30 +38,50 @@ REFEREES: Final[dict[Join, type[Referee]]] = {"inner": InnerReferee, "left": Lef
 
 @dataclass(frozen=True)
 class JoinCase(Case):
-    """One history for the windowed join."""
+    """One history for the windowed join. ``cumulative``: of the results of a cell, only the newest counts."""
 
     join: Join = "inner"
+    cumulative: bool = False
 
     @property
     def referee(self) -> type[Referee]:
         """The reference that judges it."""
-        return REFEREES[self.join]
+        return self.replacing(REFEREES[self.join])
+
+    def replacing(self, referee: type[Referee]) -> type[Referee]:
+        """The reference, of which only the newest results count if they replace each other."""
+        return type("Replacing", (referee, ReplacingReferee), {}) if self.cumulative else referee
 
     @cached_property
     def oracle(self) -> Oracle:
         """The oracle with which the core judges it."""
         timing = self.history.timing
         sides = {"join": self.join, "left": LEFT, "right": RIGHT}
-        return WindowedJoin.of(timing.window_us, timing.window_offset_us, **sides)
+        made = WindowedJoin.of(timing.window_us, timing.window_offset_us, **sides)
+        return made.reading(Reads(replaces=self.cumulative))
 
 
-def join_case(seed: int, join: Join, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> JoinCase:
+def join_case(
+    seed: int,
+    join: Join,
+    *,
+    causal: bool,
+    steps_most: int,
+    allowed: Allowed = EVERYTHING,
+    cumulative: bool = False,
+) -> JoinCase:
     """The case that ``seed`` generates."""
     rng = Random(seed)
     history = (
         correct_join_history(rng, join, allowed) if causal else odder(faulty_join_history(rng, join, allowed), rng)
     )
-    return JoinCase(seed, causal, stretched(coarser(history, rng, steps_most)), join)
+    history = stretched(coarser(history, rng, steps_most))
+    return JoinCase(seed, causal, accumulated(history, seed, causal) if cumulative else history, join, cumulative)
+
+
+def accumulated(history: History, seed: int, causal: bool) -> History:
+    """The history, in which each result repeats the earlier ones of its cell."""
+    return running(history, Random(seed), restores=0 if causal else RESTORES)
 
 
 def join_opinions(cases: Sequence[JoinCase]) -> list[list[Opinion]]:

@@ -18,8 +18,8 @@ from random import Random
 from typing import ClassVar, Final
 
 from tests.property.engine import Engine, Habits
-from tests.property.history import Cell, History, InputEvent, Record, ResultRecord, Timing, role_of
-from tests.property.join_agreement import JoinCase
+from tests.property.history import Cell, History, InputEvent, LateRecord, Record, ResultRecord, Timing, role_of
+from tests.property.join_agreement import JoinCase, accumulated
 from tests.property.join_reference import LEFT, RIGHT, Join
 from tests.property.join_worlds import JoinWorld
 from tests.property.logs import Log
@@ -62,8 +62,14 @@ class PairEngine(Engine):
 
     def _take(self, now: int, event: InputEvent, late: Sequence[bool]) -> None:
         # What was answered without a partner stays so.
-        if self.join != "left" or self.closed.isdisjoint(self._cells(event)):
-            super()._take(now, event, late)
+        if self.join == "left" and not self.closed.isdisjoint(self._cells(event)):
+            return
+        whole = self.habits
+        if event.topic == RIGHT:
+            # The late and rejected topics are those of the left input.
+            self.habits = replace(whole, side_channels=frozenset())
+        super()._take(now, event, late)
+        self.habits = whole
 
     def _emit(self, now: int, cell: Cell) -> None:
         before, fresh = self.used[cell], self.pending.pop(cell)
@@ -79,7 +85,7 @@ class PairEngine(Engine):
 
 
 class PairWorld(JoinWorld):
-    """One random world of a join without late and rejected topics."""
+    """One random world of a join whose late and rejected topics have events of the left input."""
 
     def _input_logs(self) -> list[Log]:
         scope = self.timing.lateness_scope
@@ -93,10 +99,6 @@ class PairWorld(JoinWorld):
             # A left event that was answered without a partner stays so: what comes later is late, and dropped.
             found = replace(found, late_policy="drop", lateness_scope="global", allowed_lateness_us=0)
         return found
-
-    def _answer(self, faults: bool) -> None:
-        self.answers = [log for log in self.answers if log.role == "output"]
-        super()._answer(faults)
 
     def _engine(self, habits: Habits) -> Engine:
         super()._engine(habits)
@@ -116,24 +118,36 @@ class PairReferee(Referee):
         # Results do not say whose events they used.
         self.all_ids.clear()
 
-    def pairs(self, events: Sequence[InputEvent]) -> int:
-        """How many pairs the events make."""
+    def pairs(self, events: Sequence[InputEvent], aside: int = 0) -> int:
+        """How many pairs the events make without so many left ones."""
         lefts, rights = ([str(one) for one in events if one.topic == topic] for topic in (LEFT, RIGHT))
-        return len(pairs_of(lefts, rights, self.join))
+        return len(pairs_of(lefts[aside:], rights, self.join))
 
     def expected(self, cell: Cell, id_: str) -> int:
         """All pairs of the events that were read."""
         return self.pairs(self.copies.get((cell, id_), []))
 
     def classes(self, cell: Cell, id_: str) -> Counter[str]:
-        """As in the reference. A cell out of scope counts its events."""
+        """The pairs of the events that were not set aside are owed. A cell out of scope counts its events."""
+        copies, seen = self.copies.get((cell, id_), []), self.seen(cell, id_)
         if not self.clock.in_scope(cell):
-            return +Counter({"out_of_scope": len(self.copies.get((cell, id_), ()))})
-        return super().classes(cell, id_)
+            return +Counter({"out_of_scope": len(copies)})
+        expected = self.pairs(copies)
+        on_time, kept = self.pairs(copies, seen["late"]), self.pairs(copies, self.aside(cell, id_))
+        processed = min(kept, seen["output"])
+        found = Counter({"processed": processed, "late": expected - on_time, "rejected": on_time - kept})
+        found.update(self.outstanding(cell, id_, kept - processed))
+        found[self.excess_class(cell, id_)] += self.excess(cell, id_, kept)
+        return +found
+
+    def aside(self, cell: Cell, id_: str) -> int:
+        """How many left events were set aside."""
+        return self.seen(cell, id_)["late"] + self.seen(cell, id_)["rejected"]
 
     def excess(self, cell: Cell, id_: str, expected: int) -> int:
-        """Nothing is set aside."""
-        return max(0, self.seen(cell, id_)["output"] - expected)
+        """The pairs above ``expected``, and the records that were set aside without being events of the cell."""
+        lefts = sum(one.topic == LEFT for one in self.copies.get((cell, id_), ()))
+        return max(0, self.seen(cell, id_)["output"] - expected) + max(0, self.aside(cell, id_) - lefts)
 
     def excuses(self, cell: Cell, id_: str) -> tuple[int, int, int]:
         """The pairs that an engine need not have stated: those of events that it has not consumed, of those that it may
@@ -142,7 +156,10 @@ class PairReferee(Referee):
         consumed = [copy for copy in copies if not self.is_unconsumed(copy)]
         on_time = [copy for copy in consumed if not self.is_dropped(copy, cell)]
         sure = [copy for copy in on_time if not self.may_be_dropped(copy, cell) and self.clock.is_provable(copy, base)]
-        every, of_consumed, of_on_time, of_sure = map(self.pairs, (copies, consumed, on_time, sure))
+        aside = self.aside(cell, id_)
+        every, of_consumed, of_on_time, of_sure = (
+            self.pairs(some, aside) for some in (copies, consumed, on_time, sure)
+        )
         return of_consumed - of_on_time, every - of_consumed, of_on_time - of_sure
 
     def is_held(self, kind: str, found: Sequence[tuple[Cell, Counter[str]]]) -> bool:
@@ -166,6 +183,8 @@ class PairReferee(Referee):
         left = self.pairs(copies) - sum(len(result.ids) for result in self.results[cell])
         free = [copy for copy in copies if self.is_dropped(copy, cell) or self.may_be_dropped(copy, cell)]
         sure = [copy for copy in copies if copy not in free]
+        if any(self.aside(cell, id_) for id_ in self.ids(cell)):
+            return False
         if not self.pairs(copies) or left < 0 or left > self.pairs(copies) - self.pairs(sure):
             return False
         if self.standing(cell) != "missing" or not self.results[cell] or any(map(self.is_unconsumed, copies)):
@@ -230,13 +249,13 @@ class PairCase(JoinCase):
     @property
     def referee(self) -> type[Referee]:
         """A reference that knows the amounts."""
-        return type("OfPairs", (PairReferee,), {"join": self.join, "amounts": dict(self.values)})
+        return self.replacing(type("OfPairs", (PairReferee,), {"join": self.join, "amounts": dict(self.values)}))
 
     @cached_property
     def oracle(self) -> Oracle:
         """The oracle with the aggregates."""
         known = super().oracle.model_copy(update={"values": dict(aggregates_of(self.join))})
-        return known.reading(Reads(states_values=True))
+        return known.reading(Reads(states_values=True, replaces=self.cumulative))
 
     @cached_property
     def rules(self) -> Rules:
@@ -252,15 +271,24 @@ class PairCase(JoinCase):
         return list(dict(self.values).get((record.topic, record.partition, record.offset), (None,) * width))
 
 
-def pair_case(seed: int, join: Join, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> PairCase:
+def pair_case(
+    seed: int,
+    join: Join,
+    *,
+    causal: bool,
+    steps_most: int,
+    allowed: Allowed = EVERYTHING,
+    cumulative: bool = False,
+) -> PairCase:
     """The case that ``seed`` generates."""
     rng = Random(seed)
     history = PairWorld(rng, allowed, not causal, join).history()
     if not causal:
         history = odder(history, rng)
     named = stretched(coarser(history, rng, steps_most))
+    named = accumulated(named, seed, causal) if cumulative else named
     values = tuple(_valued(record, join, causal, rng) for step in named.steps for record in step.records)
-    return PairCase(seed, causal, _anonymous(named), join, tuple(filter(None, values)))
+    return PairCase(seed, causal, _anonymous(named), join, cumulative, tuple(filter(None, values)))
 
 
 def _valued(record: Record, join: Join, causal: bool, rng: Random) -> tuple[Place, tuple[Amount, ...]] | None:
@@ -298,7 +326,7 @@ def _anonymous(history: History) -> History:
     timing = history.timing
 
     def anonymous(record: Record) -> Record:
-        if isinstance(record, InputEvent):
+        if isinstance(record, InputEvent | LateRecord):
             [cell] = timing.cells(record.key, record.event_time_us)
             return replace(record, id=_name(cell))
         if isinstance(record, ResultRecord):

@@ -71,6 +71,13 @@ def joins(tmp_path_factory: pytest.TempPathFactory) -> Joins:
         for causal, number in ((True, CAUSAL), (False, FAULTY))
         for seed in seeds(number // 2)
     ]
+    cases += [
+        made(seed, join, causal=causal, steps_most=STEPS_MOST, cumulative=True)
+        for made in (join_case, pair_case)
+        for join in kinds
+        for causal, number in ((True, CAUSAL), (False, FAULTY))
+        for seed in seeds(number // 3)
+    ]
     # The referees run in another process while the core works.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
         opinions = beside.submit(join_opinions, cases)

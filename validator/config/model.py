@@ -420,7 +420,7 @@ class Config(Frozen):
                     raise broken_rule_at(f"inputs[{i}].fields.id", problem, "name a field that identifies the event")
         declared = Declared(self.inputs, self.outputs, self._set_aside, self.timing.late_policy == "drop")
         self.oracle.check(declared)
-        reads = Reads.of_topics(self.inputs, self.outputs)
+        reads = Reads.of_topics(self.inputs, self.outputs, (*self.late, *self.rejected))
         if self.oracle.reading(reads).by_key and len(self.inputs[0].fields.key) == 1 and not self._set_aside:
             # Only counts of a key allow several events of one record, as `explode` does.
             has_rows = any(one.envelope is not None and ENVELOPES[one.envelope].is_listed for one in self.inputs)

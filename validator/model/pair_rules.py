@@ -15,14 +15,15 @@ NUMBERS: Final = {"left": LEFT, "right": RIGHT}
 
 @dataclass(frozen=True)
 class PairRule:
-    """Which pairs of a cell's events are in results. ``join``: that of the oracle. ``right``: the right input topic."""
+    """Which pairs of a cell's events are in results. ``join``: that of the oracle. ``rights``: the right input topic,
+    and the topics on which its events are set aside."""
 
     join: str
-    right: str
+    rights: frozenset[str]
 
     def number_of(self, topic: str) -> int:
         """Return the id of events of this topic, and of results."""
-        return RIGHT if topic == self.right else LEFT
+        return RIGHT if topic in self.rights else LEFT
 
     def pairs(self, lefts: Ints, rights: Ints) -> Ints:
         """Return how many pairs so many events make."""

@@ -23,9 +23,10 @@ class _Sides:
     number: Ints
     rule: PairRule
 
-    def pairs(self, used: Bools) -> Ints:
-        """Return how many pairs the ``used`` events of each cell make."""
-        by_id, size = self.id_counts.events(used), int(self.number.max(initial=-1)) + 1
+    def pairs(self, used: Bools, aside: Ints) -> Ints:
+        """Return how many pairs the ``used`` events of each cell make without so many of them per (cell, id)."""
+        by_id = np.maximum(self.id_counts.events(used) - aside, 0)
+        size = int(self.number.max(initial=-1)) + 1
         lefts, rights = (counts(self.number, self.id_counts.id == side, size, by_id) for side in (LEFT, RIGHT))
         return self.rule.pairs(lefts, rights)
 
@@ -36,11 +37,12 @@ def pair_verdicts(id_counts: IdCounts, flags: Flags, rule: PairRule, *, drops_la
     sides = _Sides(id_counts, np.cumsum(is_first) - 1, rule)
     may_drop = flags.late & drops_late
     used = np.ones(len(flags.late), dtype=np.bool_)
-    owed = sides.pairs(used)
+    aside, nothing = id_counts.late + id_counts.rejected, np.zeros(len(is_first), dtype=np.int64)
+    owed, on_time, kept = (sides.pairs(used, without) for without in (nothing, id_counts.late, aside))
     excused: list[Ints] = []
     # SEMANTICS 2.12: the number of pairs never rises if an engine uses fewer events, so what is left after each excuse
     # is a lower bound on what it has stated.
-    left = owed
+    left = kept
     for without in (
         flags.unread,
         may_drop,
@@ -49,34 +51,34 @@ def pair_verdicts(id_counts: IdCounts, flags: Flags, rule: PairRule, *, drops_la
         flags.unsure,
     ):
         used = used & ~without
-        before, left = left, sides.pairs(used)
+        before, left = left, sides.pairs(used, aside)
         excused.append(before - left)
     stated = np.zeros_like(owed)
     np.add.at(stated, sides.number, id_counts.processed)
-    processed = np.minimum(owed, stated)
-    outstanding = rest = owed - processed
+    processed = np.minimum(kept, stated)
+    outstanding = rest = kept - processed
     split: list[Ints] = []
     for most in excused:
         split.append(np.minimum(rest, most))
         rest = rest - split[-1]
     unconsumed, dropped_late, doubtful, elsewhere, unprovable = split
-    on_time = sides.pairs(~may_drop)
-    waiting = on_time - sides.pairs(~may_drop & ~flags.unread)
+    waiting = sides.pairs(~may_drop, aside) - sides.pairs(~may_drop & ~flags.unread, aside)
+    surplus = stated - processed
+    np.add.at(surplus, sides.number, np.maximum(aside - id_counts.expected, 0))
 
     def of_first(numbers: Ints) -> Ints:
         return np.where(is_first, numbers[sides.number], 0)
 
-    nothing = np.zeros(len(is_first), dtype=np.int64)
     return IdVerdicts(
         cell=id_counts.cell,
         is_text=id_counts.is_text,
         id=id_counts.id,
         expected=of_first(owed),
         processed=of_first(processed),
-        late=nothing,
-        rejected=nothing,
-        duplicate=of_first(np.where(owed > 0, stated - processed, 0)),
-        foreign=of_first(np.where(owed == 0, stated, 0)),
+        late=of_first(owed - on_time),
+        rejected=of_first(on_time - kept),
+        duplicate=of_first(np.where(owed > 0, surplus, 0)),
+        foreign=of_first(np.where(owed == 0, surplus, 0)),
         outstanding=of_first(outstanding),
         dropped_late=of_first(dropped_late),
         unconsumed=of_first(unconsumed),

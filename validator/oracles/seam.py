@@ -65,7 +65,7 @@ class Reads(NamedTuple):
     aggregates of their events, and not which they are (evidence `values`). ``adds_up``: the results of a cell add up
     (emission `incremental`). ``tolerances``: the tolerance of each stated value, the largest of all outputs.
     ``explodes``: an event counts for each of its words. ``id_fields``: number of fields of an id. ``has_ids``: every
-    event of an input has an id.
+    event of an input has an id. ``owners``: late and rejected topics that name an input, with this input.
     """
 
     key_fields: int = 1
@@ -77,6 +77,7 @@ class Reads(NamedTuple):
     explodes: bool = False
     id_fields: int = 1
     has_ids: bool = False
+    owners: tuple[tuple[str, str], ...] = ()
 
     @property
     def joined_keys(self) -> bool:
@@ -84,7 +85,7 @@ class Reads(NamedTuple):
         return self.key_fields > 1
 
     @classmethod
-    def of_topics(cls, inputs: Sequence[Input], outputs: Sequence[Output]) -> Self:
+    def of_topics(cls, inputs: Sequence[Input], outputs: Sequence[Output], set_aside: Iterable[Late] = ()) -> Self:
         """Return the value for topics that passed `Oracle.check`."""
         replaces = any(output.emission == "cumulative" for output in outputs)
         states_values = any(output.evidence == "values" for output in outputs)
@@ -102,6 +103,7 @@ class Reads(NamedTuple):
             explodes=any(one.explode is not None for one in inputs),
             id_fields=max(1, len(inputs[0].fields.id or ())),
             has_ids=all(one.fields.id is not None for one in inputs),
+            owners=tuple((one.topic, one.input) for one in set_aside if one.input is not None),
         )
 
 

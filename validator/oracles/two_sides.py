@@ -30,11 +30,6 @@ COLLAPSE_IN_JOIN: Final = Combination(
     "`collapse` with a join",
     "collapse is not supported for a join, which counts an id once per cell anyway",
 )
-ASIDE_OF_PAIRS: Final = Combination(
-    ("late", "rejected"),
-    "any, with evidence `values` in a join",
-    "late and rejected topics are not supported yet for a join whose results state values",
-)
 
 Join = Literal["inner", "left", "semi"]
 
@@ -110,9 +105,13 @@ class TwoSides(Oracle):
         for i, output in enumerate(declared.outputs):
             self._check_evidence(f"outputs[{i}]", output, named)
         self.check_ids(declared)
+        self._check_set_aside(declared)
+
+    def _check_set_aside(self, declared: Declared) -> None:
+        """Refuse late and rejected topics that do not name their input."""
         for place, late in declared.set_aside:
-            if late.input not in sides.values():
-                problem = f"it must name the input of these events (one of {both})"
+            if late.input not in (self.left, self.right):
+                problem = f"it must name the input of these events (one of {self.left} and {self.right})"
                 raise broken_rule_at(f"{place}.input", problem, "set it, and use a separate topic for each input")
 
     def check_values_beside_ids(self, declared: Declared) -> None:
@@ -128,10 +127,8 @@ class TwoSides(Oracle):
             raise broken_rule_at("oracle.having", HAVING.problem, "leave it out")
 
     def _check_pairs(self, declared: Declared) -> None:
-        """Refuse values that do not say how many pairs there were or of which side they are, and what could show which
-        side an event was set aside from."""
-        for place, _ in declared.set_aside:
-            raise broken_rule_at(place, ASIDE_OF_PAIRS.problem, "leave it out, or use evidence ids")
+        """Refuse values that do not say how many pairs there were or of which side they are."""
+        self._check_set_aside(declared)
         for i, entry in enumerate(declared.inputs):
             if entry.explode is not None:
                 raise broken_rule_at(f"inputs[{i}].explode", EXPLODE.problem, "leave it out")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from pydantic import PrivateAttr
 
 from validator.model.pair_rules import PairRule
-from validator.oracles.two_sides import ASIDE_OF_PAIRS, Join, TwoSides
+from validator.oracles.two_sides import Join, TwoSides
 from validator.oracles.windows import CLOSED_RIGHT_IN_ZONE, Windows
 from validator.settings.built import Combination
 
@@ -35,15 +35,17 @@ class WindowedJoin(TwoSides, Windows):
     kind: Literal["windowed_join"]
     """Two inputs in windows."""
 
-    refuses: ClassVar[tuple[Combination, ...]] = (CLOSED_RIGHT_IN_ZONE, *TwoSides.refuses, ASIDE_OF_PAIRS)
+    refuses: ClassVar[tuple[Combination, ...]] = (CLOSED_RIGHT_IN_ZONE, *TwoSides.refuses)
     asks_lateness: ClassVar[bool] = True
     judges_values: ClassVar[bool] = True
+    accepts_cumulative: ClassVar[bool] = True
     _side: Literal["left", "right"] | None = PrivateAttr(default=None)
 
     @property
     def pair_rule(self) -> PairRule | None:
         """A result without ids states the number of its pairs."""
-        return PairRule(self.join, self.right) if self.reads.states_values else None
+        rights = (topic for topic, owner in self.reads.owners if owner == self.right)
+        return PairRule(self.join, frozenset({self.right, *rights})) if self.reads.states_values else None
 
     def seen_from(self, topic: str | None) -> Self:
         """The values of results depend on other fields of left events than of right ones."""

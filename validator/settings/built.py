@@ -45,7 +45,7 @@ ID_SPACES: Final = Combination(
 )
 CUMULATIVE: Final = Combination(
     ("outputs.emission",),
-    "`cumulative` with sessions, with joins, and where results name the time of an event",
+    "`cumulative` with sessions, and where results name the time of an event",
     "cumulative is not supported yet for this oracle",
 )
 CUMULATIVE_OUTPUTS: Final = Combination(

@@ -192,8 +192,9 @@ class Values(Evidence):
         waits = judged & has(of_input & flags.unread)
         judged &= ~waits
         judged &= ~has(of_input & flags.unsure) | (all_used & (values.count_name is not None))
-        # SEMANTICS 2.6: an event that owes nothing may be what was set aside.
-        judged &= ~(has(items.side == OWES_NOTHING) & has((items.side == LATE) | (items.side == REJECTED)))
+        # SEMANTICS 2.6: an event that owes nothing may be what was set aside. 2.12: whose pairs lack it is not known.
+        has_aside = has((items.side == LATE) | (items.side == REJECTED))
+        judged &= ~has_aside | (~has(items.side == OWES_NOTHING) & (self.oracle.pair_rule is None))
         if not judged.any():
             return WrongValues(nothing, none, waits)
         known, pair_rule = _Known.of(it.gathered, items, values, size), self.oracle.pair_rule
