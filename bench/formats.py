@@ -1,6 +1,6 @@
 """Records per second of each format beside JSON of the same records, in one process: ``python -m bench.formats``.
 
-Only decoding is measured, in processor time: reading from Kafka, grouping and judging are the same for all formats.
+A worker's processor time is measured: its messages become columns, and are decoded and grouped, but not fetched.
 ``scripts/bench formats`` measures the whole sidecar.
 """
 
@@ -20,17 +20,22 @@ from typing import Any, Final
 
 import fastavro
 import numpy as np
-import pyarrow as pa
+from confluent_kafka import Message
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
 from testbed.checkout import machine
+from validator.codecs.columns import DECODED
 from validator.config.load import loads
 from validator.config.model import Config
 from validator.model.schemas import NO_SCHEMAS, RegisteredSchema, Schemas
 from validator.stream.decode import event_reader, result_reader
+from validator.stream.kafka_reading import Columns
+from validator.stream.stage import Stage
 
 RECORDS: Final = 16_384
 """Records of a batch, as the workers have them."""
+_AT_ONCE: Final = 1_000
+"""Messages that a worker copies together."""
 START_MS: Final = 1_767_225_600_000
 PREFIX: Final = struct.pack(">bI", 0, 1)
 AT: Final = {"type": "long", "logicalType": "timestamp-millis"}
@@ -168,30 +173,29 @@ def _config(case: Case) -> Config:
 
 
 def seconds_per_record(case: Case, records: Sequence[Record], repeats: int) -> float:
-    """Processor time of decoding, in seconds; the best of ``repeats`` passes over a batch."""
+    """Processor time in seconds; the best of ``repeats`` passes over a batch."""
     config = _config(case)
     schemas = case.schemas or NO_SCHEMAS
     if case.of == "result":
         reader = result_reader(config.outputs[0], config.oracle, "auto", limits=config.limits, schemas=schemas)
     else:
         reader = event_reader(config.inputs[0], config.oracle, 0, "auto", limits=config.limits, schemas=schemas)
-    values, keys = zip(*map(case.written, records), strict=True)
-    columns = {
-        "value": pa.array(values, pa.binary()),
-        "partition": pa.array(np.zeros(len(values), np.int32)),
-        "offset": pa.array(np.arange(len(values))),
-        "time_us": pa.array(np.full(len(values), START_MS * 1_000)),
-        "key": pa.array(keys, pa.binary()),
-        "key_size": pa.array([None if key is None else len(key) for key in keys], pa.int32()),
-    }
-    batch = pa.RecordBatch.from_pydict(columns)
+    stage = Stage([reader], 2**62, with_first_event=True)
+    messages = [
+        Message(topic="in", partition=0, offset=n, value=value, key=key, timestamp=(1, START_MS))
+        for n, (value, key) in enumerate(map(case.written, records))
+    ]
     best = float("inf")
     for _ in range(repeats):
+        columns = Columns(0, reader.decoder)
         began = time.process_time()
-        decoded = sum(part.num_rows for part in reader.batches(iter([batch])))
+        for start in range(0, len(messages), _AT_ONCE):
+            some = messages[start : start + _AT_ONCE]
+            columns.add(some, np.arange(start, start + len(some), dtype=np.int64))
+        [facts] = stage.facts(0, iter([columns.batch()]))
         best = min(best, time.process_time() - began)
-        assert decoded == len(values), "every record is decoded"
-    return best / len(values)
+        assert set(facts["status"].to_pylist()) == {DECODED}, "every record is decoded"
+    return best / len(messages)
 
 
 def main() -> None:
@@ -199,7 +203,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.formats", description=__doc__)
     parser.add_argument("--repeats", type=int, default=20, help="passes over each batch; the best one counts")
     repeats = parser.parse_args().repeats
-    print(f"{machine()}; decoding alone, one core\n")
+    print(f"{machine()}; one core\n")
     print("| records | format | thousand records/s | ratio to JSON |\n|---|---|---:|---:|")
     json_seconds: dict[str, float] = {}
     for case in _cases():
