@@ -176,3 +176,73 @@ def _bytes(raw: bytes, at: int, size: int) -> tuple[bytes, int]:
     if at + size > len(raw):
         raise ValueError
     return raw[at : at + size], at + size
+
+
+_JSON_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_JSON_WORDS: Final = {"true": True, "false": False, "null": None}
+_JSON_ESCAPES: Final = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+
+
+def json_after_prefix(raw: bytes) -> object:
+    """JSON by the grammar of RFC 8259, after a zero byte and four others. Numbers with a fraction stay texts."""
+    if raw[:1] != b"\0" or len(raw) < 6:
+        raise ValueError
+    source = text(raw[5:])
+    value, end = _json(source, _after_blanks(source, 0))
+    if _after_blanks(source, end) != len(source):
+        raise ValueError
+    return value
+
+
+def _after_blanks(source: str, at: int) -> int:
+    while source[at : at + 1] in (" ", "\t", "\n", "\r"):
+        at += 1
+    return at
+
+
+def _json(source: str, at: int) -> tuple[object, int]:
+    for word, meaning in _JSON_WORDS.items():
+        if source.startswith(word, at):
+            return meaning, at + len(word)
+    if source[at] == '"':
+        return _json_string(source, at + 1)
+    if number := _JSON_NUMBER.match(source, at):
+        is_whole = number[0].removeprefix("-").isdecimal()
+        return int(number[0]) if is_whole else number[0], number.end()
+    closing = {"[": "]", "{": "}"}[source[at]]
+    found: list[tuple[str, object]] = []
+    at = _after_blanks(source, at + 1)
+    while source[at] != closing:
+        if found:
+            at = _after_blanks(source, _expected(source, at, ","))
+        name = ""
+        if closing == "}":
+            name, at = _json_string(source, _expected(source, at, '"'))
+            at = _after_blanks(source, _expected(source, _after_blanks(source, at), ":"))
+        value, at = _json(source, at)
+        found.append((name, value))
+        at = _after_blanks(source, at)
+    return dict(found) if closing == "}" else [value for _, value in found], at + 1
+
+
+def _expected(source: str, at: int, character: str) -> int:
+    if source[at] != character:
+        raise ValueError
+    return at + 1
+
+
+def _json_string(source: str, at: int) -> tuple[str, int]:
+    found = ""
+    while source[at] != '"':
+        if source[at] < " ":
+            raise ValueError
+        if source[at] != "\\":
+            found, at = found + source[at], at + 1
+        elif source[at + 1] != "u":
+            found, at = found + _JSON_ESCAPES[source[at + 1]], at + 2
+        elif digits := re.compile("[0-9a-fA-F]{4}").match(source, at + 2):
+            found, at = found + chr(int(digits[0], 16)), at + 6
+        else:
+            raise ValueError
+    # A pair of surrogates is one character.
+    return found.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass"), at + 1

@@ -3,6 +3,7 @@ whole batches against the rule."""
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 import random
@@ -116,6 +117,13 @@ trees: Final = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=20) | st.dictionaries(st.text(), inner, max_size=20), max_leaves=20
 )
 
+json_texts: Final = st.text(st.sampled_from('a"\\/\n\t\x00é→😀'), max_size=5)
+json_values: Final = st.recursive(
+    st.none() | st.booleans() | integers | json_texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(json_texts, inner, max_size=3),
+    max_leaves=8,
+)
+
 CASES: Final = {
     "msgpack": Case(
         "msgpack",
@@ -131,6 +139,18 @@ CASES: Final = {
             (b"\x91" * 5_000 + b"\x01", "is not MessagePack, or is cut off"),
             (b"\x01\x02", "has bytes after its first value"),
             (b"\xa1\xff", "has a text that is not UTF-8"),
+        ),
+    ),
+    "json_schema": Case(
+        "json_schema",
+        st.tuples(json_values, st.booleans(), st.integers(0, 2**32 - 1)).map(
+            lambda one: (one[0], struct.pack(">BI", 0, one[2]) + json.dumps(one[0], ensure_ascii=one[1]).encode())
+        ),
+        decoders.json_after_prefix,
+        (
+            (b"{}", "does not begin with Confluent's wire prefix (a zero byte and the id of a schema)"),
+            (b"\0\0\0\0\1", "does not begin with Confluent's wire prefix (a zero byte and the id of a schema)"),
+            (b"\0\0\0\0\1{} 2", "has content after its first JSON value, at character 2"),
         ),
     ),
     "long": Case(
