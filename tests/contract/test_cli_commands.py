@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -21,7 +22,7 @@ from validator import __version__
 from validator.cli.commands import COMMANDS
 from validator.cli.main import main
 from validator.cli.refused import UNBUILT_COMMANDS
-from validator.config.examples import EXAMPLES
+from validator.config.examples import EXAMPLES, SCHEMA_FILE
 from validator.config.load import loads
 from validator.config.model import Config
 from validator.model.classes import Guarantee, Verdict
@@ -169,8 +170,18 @@ def test_there_is_a_script_for_zsh(streamproof: Command) -> None:
 
 def test_an_example_names_its_schema_for_editors(streamproof: Command) -> None:
     [mode, *_] = streamproof("config", "example", "minimal").out.splitlines()
-    assert mode == "# yaml-language-server: $schema=./streamproof.schema.json"
-    assert json.loads(streamproof("config", "schema").out)["$id"] == f"urn:streamproof:configuration:{__version__}"
+    named = Path(unquote(urlsplit(mode.removeprefix("# yaml-language-server: $schema=")).path))
+    assert named.read_text() == streamproof("config", "schema").out
+    assert json.loads(named.read_text())["$id"] == f"urn:streamproof:configuration:{__version__}"
+
+
+@pytest.mark.parametrize("folder", ["validator/config/pipelines", "docs/guide"])
+def test_a_configuration_of_a_checkout_names_its_schema_for_editors(folder: str) -> None:
+    files = [file for file in (ROOT / folder).glob("*.yaml") if "\nguarantee: " in file.read_text()]
+    for file in files:
+        place = file.read_text().partition("\n")[0].removeprefix("# yaml-language-server: $schema=")
+        assert (file.parent / place).resolve() == SCHEMA_FILE
+    assert files
 
 
 def test_version_is_printed_by_option_and_command(streamproof: Command) -> None:

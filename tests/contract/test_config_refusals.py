@@ -588,6 +588,14 @@ def test_offsets_are_no_ids_of_several_topics_or_partitions() -> None:
     assert list(ids_that_repeat(placed, counts)) == []
 
 
+def test_the_end_of_a_window_of_one_size_is_enough() -> None:
+    ends = "outputs.0.fields={key: page, window_end: windowEnd, ids: clickIds}"
+    assert loads(EXAMPLES["clickstream"], ".", [ends], {}).oracle.result_span_us == 60_000_000
+    for oracle in ("{kind: session_window, gap: 5s}", "{kind: tumbling_window, size: 1d, time_zone: Europe/Berlin}"):
+        [problem] = problems(ends, f"oracle={oracle}")
+        assert problem.startswith("c.yaml: outputs[0].fields.window_start (from --set outputs.0.fields): oracle ")
+
+
 def test_a_join_does_not_collapse_repeats() -> None:
     said = "collapse is not supported for a join, which counts an id once per cell anyway; leave it out."
     [problem] = problems("inputs.0.duplicates=collapse", "inputs.1.duplicates=collapse", example="join")

@@ -119,6 +119,10 @@ def test_the_command_of_the_wheel_works(installed: Path) -> None:
         assert address == installed / "streamproof" / "README.md"
         pages = set(re.findall(r"docs/[\w/-]+\.md", done.stdout))
         assert [page for page in pages if not (address.parent / page).is_file()] == []
+    done = run(installed, "-m", "streamproof.validator.cli.main", "config", "example", "minimal")
+    schema = installed / "streamproof" / "validator" / "config" / "streamproof.schema.json"
+    assert done.stdout.startswith(f"# yaml-language-server: $schema={schema.as_uri()}\n")
+    assert schema.is_file()
 
 
 def test_a_command_without_its_extra_names_it(installed: Path, tmp_path: Path) -> None:

@@ -257,6 +257,11 @@ def test_results_decode_from_parts_of_the_record() -> None:
     assert RecordDecoder(topic, window_us=6_000_000).decode(record) == Undecodable(
         "window_end", "end", "is not window_start plus the size of the window"
     )
+    ends = output(key="$key", window_start=None, window_end="end", ids="more")
+    assert RecordDecoder(ends, window_us=6_000_000).decode(record) == Result("a", 4_000_000, ([3],))
+    assert RecordDecoder(ends, window_us=2**62 + 20_000_000).decode(record) == Undecodable(
+        "window_end", "end", "is too early for the end of a window"
+    )
     for header in (b"1", b"[1", b"", b"[1] 2", b"\xff"):
         found = RecordDecoder(topic).decode(record._replace(headers=[("ids", header)]))
         assert isinstance(found, Undecodable)

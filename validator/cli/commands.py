@@ -25,7 +25,7 @@ from validator import __version__
 from validator.cli.exits import INTERRUPTED, PASS, STATUS_OF_OUTCOME, UNKNOWN, UsageError
 from validator.cli.log_lines import JsonLines, Lines
 from validator.cli.refused import UNBUILT_COMMANDS, sentence
-from validator.config.examples import EXAMPLES
+from validator.config.examples import EXAMPLES, SCHEMA_FILE, for_editors
 from validator.model.signals import raise_ended
 from validator.model.terminal import plain
 from validator.model.wording import plural
@@ -33,10 +33,6 @@ from validator.state.folder import check_schema
 
 LINE_EVERY_SECONDS: Final = 5.0
 """Interval of progress lines if the output is not a terminal."""
-MODE_LINE: Final = """\
-# yaml-language-server: $schema=./streamproof.schema.json
-# An editor completes and checks this file after: streamproof config schema > streamproof.schema.json
-"""
 
 
 def _optional_module(name: str, refusal: str) -> ModuleType:
@@ -286,11 +282,9 @@ def config(given: argparse.Namespace) -> int:
         topics = f"{plural(len(loaded.inputs), 'input topic')} and {plural(len(loaded.outputs), 'output topic')}"
         print(plain(f"{given.config}: valid; pipeline {loaded.pipeline}, {loaded.guarantee.value}, {topics}."))
     elif given.action == "schema":
-        from validator.config.schema import json_schema
-
-        print(json.dumps(json_schema(), indent=2))
+        sys.stdout.write(SCHEMA_FILE.read_text(encoding="utf-8"))
     elif given.action == "example":
-        sys.stdout.write(f"{MODE_LINE}{EXAMPLES[given.name]}")
+        sys.stdout.write(f"{for_editors()}{EXAMPLES[given.name]}")
     else:
         from validator.cli.proposal import command
 
@@ -301,7 +295,7 @@ def config(given: argparse.Namespace) -> int:
             given.schema_files,
             given.assignments,
             given.records,
-            head=MODE_LINE,
+            head=for_editors(),
         )
     return PASS
 

@@ -194,7 +194,10 @@ def _topic_findings(config: Config, place: str, name: str, topic: _Topic) -> Ite
     if last.instant_us is not None:
         field_name = (config.oracle.result_time if place.startswith("outputs") else None) or "event_time"
         role, _, position = place.removesuffix("]").partition("[")
-        field = getattr(getattr(config, role)[int(position)].fields, field_name, None)
+        fields = getattr(config, role)[int(position)].fields
+        if field_name == "window_start" and fields.window_start is None:
+            field_name = "window_end"
+        field = getattr(fields, field_name, None)
         factors = _FACTORS if field is not None and field.unit is not None else ()
         yield from _time_findings(subject, f"{place}.fields.{field_name}", last.instant_us, factors)
 

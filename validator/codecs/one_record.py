@@ -600,6 +600,8 @@ class RecordDecoder:
         self.id_type = id_type
         self.id_fields = id_fields
         self.window_us = window_us
+        self.back_us = 0
+        """How far before the instant that a result names its window starts, in microseconds."""
         self._end: _Field | None = None
         self._counted: _Field | None = None
         self._lists: tuple[_Field, ...] = ()
@@ -622,8 +624,11 @@ class RecordDecoder:
             instant = at.window_start or at.event_time
             if instant is not None:
                 self._time = self._field("event_time" if at.window_start is None else "window_start", instant)
-            if at.window_end is not None:
+            if at.window_end is not None and instant is not None:
                 self._end = self._field("window_end", at.window_end)
+            elif at.window_end is not None:
+                assert window_us is not None, "the oracle's windows have one length"
+                self._time, self.back_us = self._field("window_end", at.window_end), window_us
             self._lists = tuple(self._field("ids", path) for path in at.ids or ())
             if values.count_name is not None:
                 self._counted = self._field(f"values.{values.count_name}", at.values[values.count_name])
@@ -676,6 +681,8 @@ class RecordDecoder:
         """Name of a header from which a field is read -> its largest size in bytes."""
         of_values = (self._time, self._end, self._counted)
         self.places = {field.field: field.place for field in of_values if field is not None}
+        self.checks_end = self._end is not None
+        """Whether results name an end beside their start."""
         """Field -> its place: a path into the value, or the name of a part of the record."""
         self.id_places = [field.place for field in self._id]
         self.where_places = tuple(field.place for field in self._where.values())
@@ -824,7 +831,9 @@ class RecordDecoder:
             time = None
             if self._time is not None:
                 at = self._time
-                time = at.instant(record, root, self._rounding)
+                time = at.instant(record, root, self._rounding) - self.back_us
+                if time < -FARTHEST_US:
+                    raise _Refused("is too early for the end of a window")
             if not self._is_output:
                 one = NO_ID if one is None else one
                 assert time is not None, "an event has a time"

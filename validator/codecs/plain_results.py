@@ -35,6 +35,7 @@ from validator.codecs.plain_fields import (
     read,
 )
 from validator.codecs.plain_json import AMOUNT, Bools
+from validator.codecs.times import FARTHEST_US
 from validator.model.envelopes import Envelope, Image
 from validator.model.id_spaces import IdSpace
 
@@ -140,12 +141,14 @@ class PlainResults:
         starts, named_ends, good = None, None, np.ones(len(part.rows), dtype=np.bool_)
         if decoder.time_name is not None:
             starts, good = self._instants(part, decoder.time_name)
+            starts = starts - decoder.back_us
+            good = good & (starts >= -FARTHEST_US)
         if known is not None:
             good = good & known
         if self._tested is not None:
             # The rule ignores records of others.
             good = good & self._tested.decided(part)[0]
-        if starts is not None and "window_end" in decoder.places:
+        if starts is not None and decoder.checks_end:
             ends, has_end = self._instants(part, "window_end")
             good = good & has_end
             if decoder.window_us is None:

@@ -193,6 +193,8 @@ oracle:
 state: {path: ./state/click-counts}
 """
 
+SCHEMA_FILE: Final = Path(__file__).with_name("streamproof.schema.json")
+"""The JSON Schema of this version (`validator.config.schema`)."""
 _PIPELINES: Final = Path(__file__).with_name("pipelines")
 """Folder with the pipelines of docs/pipelines.md."""
 
@@ -203,6 +205,15 @@ EXAMPLES: Final[dict[str, str]] = {
     "join": JOIN,
     "filter": FILTER,
     "counts": COUNTS,
-    **{file.stem: file.read_text(encoding="utf-8") for file in sorted(_PIPELINES.glob("*.yaml"))},
+    # Their first line names the schema by its place in a checkout.
+    **{file.stem: file.read_text(encoding="utf-8").partition("\n")[2] for file in sorted(_PIPELINES.glob("*.yaml"))},
 }
-"""Name -> YAML text."""
+"""Name -> YAML text, without the lines of `for_editors`."""
+
+
+def for_editors() -> str:
+    """The first lines of a file that a command prints. They name the schema of this installation."""
+    return f"""\
+# yaml-language-server: $schema={SCHEMA_FILE.as_uri()}
+# By the schema an editor completes and checks this file. On another machine: streamproof config schema > FILE.
+"""

@@ -24,7 +24,7 @@ HEAD: Final = """\
 <!-- Written by `python -m validator.config.reference docs/configuration.md`; a test keeps it current. -->
 
 `streamproof config example clickstream` prints a file to start from, `config check FILE` the problems of a file,
-`config schema` the JSON Schema for editors.
+`config schema` the JSON Schema that printed files name for editors.
 
 - **Unknown keys are errors**, and so is a key that is written twice.
 - **YAML** is limited to a plain subset: mappings with text keys, lists and values, at most 256 KiB, 32 levels and

@@ -1,4 +1,7 @@
-"""The JSON Schema of a configuration file, for editors and for charts."""
+"""The JSON Schema of a configuration file, for editors and for charts.
+
+``python -m validator.config.schema`` writes it into the package, with ``check`` it compares.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ import ast
 import functools
 import inspect
 import itertools
+import json
 import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
 from validator import __version__
+from validator.config.examples import SCHEMA_FILE
 from validator.config.model import Config
 from validator.settings.durations import PATTERN, format_duration
 from validator.settings.fields import Frozen
@@ -139,3 +144,18 @@ def _mapping(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any
         if "properties" in found or "items" in found:
             return found
     return node
+
+
+def main(arguments: list[str]) -> int:
+    """Write the file, or with `check` compare it. Returns the exit status."""
+    text = json.dumps(json_schema(), indent=1) + "\n"
+    if arguments != ["check"]:
+        SCHEMA_FILE.write_text(text, encoding="utf-8")
+    elif not SCHEMA_FILE.is_file() or SCHEMA_FILE.read_text(encoding="utf-8") != text:
+        sys.stderr.write(f"{SCHEMA_FILE} is not current; run `python -m validator.config.schema`.\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -536,7 +536,10 @@ class Oracle(Frozen):
                 if name not in (used, also) and getattr(output.fields, name) is not None:
                     fix = "leave it out" + (f", and set {used} to the path of the {what}" if used is not None else "")
                     raise broken_rule_at(f"{place}.{name}", f"oracle {self.kind} does not use it", fix)
-            if used is not None and getattr(output.fields, used) is None:
+            is_end_enough = (
+                also is not None and self.result_span_us is not None and output.fields.window_end is not None
+            )
+            if used is not None and getattr(output.fields, used) is None and not is_end_enough:
                 problem, fix = f"oracle {self.kind} needs it", f"name the path of the {what} in a result"
                 if used == "window_start":
                     # By the order of results, one lost result would move all later ones to other windows.

@@ -217,7 +217,7 @@ class ResultFields(Frozen):
     window_start: FieldPath | None = None
     """Start of the result's window."""
     window_end: FieldPath | None = None
-    """End of the result's window. If it is given, it is checked against the start."""
+    """End of the result's window: checked against the start, or in its place for windows of one size."""
     event_time: FieldPath | None = None
     """Time of the event that the result carries, if the oracle has no windows."""
     ids: Ids | None = None

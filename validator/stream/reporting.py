@@ -525,7 +525,7 @@ def _unnamed_withdrawals(config: Config, progress: IngestProgress) -> Iterator[D
     """Doubts about null values on cumulative outputs with windows, or whose keys are in the value, and about deletions
     there whose row is absent: no one knows which results they withdraw."""
     for number, entry in enumerate(config.outputs):
-        has_window = entry.fields.window_start is not None
+        has_window = entry.fields.window_start is not None or entry.fields.window_end is not None
         if entry.emission != "cumulative" or (
             not has_window
             and all(placed(key.path, is_change=entry.envelope is not None)[0] for key in entry.fields.key)
