@@ -748,3 +748,84 @@ def backlogs(appended_ms: Callable[[int, int], int]) -> Shape:
         for n, key, at in events
     ]
     return replace(found, inputs={"in": given})
+
+
+@shape
+def ends_of_windows() -> Shape:
+    """Results whose only time is the end of their window."""
+
+    def result(start: int, key: str, ids: list[int]) -> Record:
+        return one({"k": key, "until": start + 10_000, "ids": ids})
+
+    return listed(rows(150, 700), lambda row: one({"id": row[0], "k": row[1], "ts": row[2]}), 10_000, result)
+
+
+@shape
+def ends_of_counted_windows() -> Shape:
+    events = rows(240, 700, ("EUR", "USD"))
+
+    def results(less: int) -> Iterable[Record]:
+        for number, ((start, key), ids) in enumerate(windows(events, 20_000).items()):
+            used = ids[less * (number == 3) :]
+            yield one({"currency": key, "window_end": start + 20_000, "orders": len(used), "total": 3 * sum(used)})
+
+    given = [one({"currency": key, "amount": 3 * n, "ts": at}) for n, key, at in events]
+    return counted(("in", "out"), given, results)
+
+
+def _changes(number: int, *, in_schema: bool = False) -> list[tuple[str, int, str, int, Record]]:
+    """Debezium's changes of a table: operation, number in the log, shop, time and record."""
+    found = []
+    for n, key, at in rows(number, 900, ("ulm", "jena")):
+        op, row = "cud"[n % 3], {"order": n // 3, "shop": key}
+        change: dict[str, Any] = {"before": None if op == "c" else row, "after": None if op == "d" else row}
+        change |= {"op": op, "ts_ms": at, "source": {"lsn": 3_301 + 8 * n}}
+        value = {"schema": {"type": "struct"}, "payload": change} if in_schema else change
+        found.append((op, 3_301 + 8 * n, key, at, one(value, {"order": n // 3})))
+    return found
+
+
+@shape
+def changes_with_schema() -> Shape:
+    """Each insertion and update of a table has a result, a deletion has none."""
+    changes = _changes(120, in_schema=True)
+    results = [one({"number": lsn, "shop": key, "at": at}) for op, lsn, key, at, _ in changes if op != "d"]
+    return copied(("orders", "audit"), [record for *_, record in changes], results)
+
+
+@shape
+def counts_of_insertions() -> Shape:
+    """Windows that count the inserted rows of a table."""
+    changes = _changes(240)
+    inserted = [(lsn, key, at) for op, lsn, key, at, _ in changes if op == "c"]
+
+    def results(less: int) -> Iterable[Record]:
+        for number, ((start, key), ids) in enumerate(windows(inserted, 20_000).items()):
+            yield one({"shop": key, "start": start, "inserted": len(ids) - less * (number == 3)})
+
+    return counted(("orders", "inserted"), [record for *_, record in changes], results)
+
+
+@shape
+def maxwell_changes() -> Shape:
+    """Insertions have a result."""
+    given, results = [], []
+    for n, key, at in rows(90, 1_300, ("ulm", "jena")):
+        kind, row = ("insert", "update")[n % 2], {"id": n // 2, "shop": key}
+        given.append(one({"database": "d", "table": "t", "type": kind, "ts": at // 1_000, "xid": 900 + n, "data": row}))
+        results += [one({"order": n // 2, "shop": key, "at": at // 1_000})] if kind == "insert" else []
+    return copied(("t", "audit"), given, results)
+
+
+@shape
+def changes_as_results() -> Shape:
+    """A running count of Flink SQL, whose updates are changes: each deletes the row before it."""
+    given, results = [], []
+    so_far: Counter[str] = Counter()
+    for n, key, at in rows(120, 900, ("ulm", "jena", "bonn", "kiel")):
+        given.append(one({"id": n, "shop": key, "ts": at}))
+        if so_far[key]:
+            results.append(one({"before": {"shop": key, "orders": so_far[key]}, "after": None, "op": "d"}))
+        so_far[key] += 1
+        results.append(one({"before": None, "after": {"shop": key, "orders": so_far[key]}, "op": "c"}))
+    return Shape({"in": log(given)}, {"out": log(results)}, {"out": log(results[:-1])})

@@ -82,6 +82,23 @@ def step_of(starts: Sequence[int]) -> int:
     return math.gcd(*(later - earlier for earlier, later in pairwise(distinct))) if len(distinct) > 1 else 0
 
 
+def sizes_before(claims: Sequence[Claim], ends: Sequence[int]) -> Iterator[int]:
+    """Yield the lengths that windows may have of which results name only the ``ends``, the likeliest first.
+    ``claims``: of ends as if they were starts; empty if results name no events."""
+    step = step_of(ends)
+    if not claims:
+        yield from (step * number for number in (1, *_MULTIPLES[:5]) if step)
+        yield from (size for size in USUAL if not step)
+        return
+    longest = -spread(claims)[0]
+    of_event: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for claim in claims:
+        of_event[claim.event].add(claim.start)
+    overlapping = step + max(max(of) - min(of) for of in of_event.values())
+    usual = [size for size in USUAL if size >= longest][:2]
+    yield from dict.fromkeys(size for size in (overlapping, *usual) if size and size >= longest)
+
+
 def size_named(spans: Sequence[int | None]) -> int | None:
     """The distance between start and end that nearly all results have."""
     given = Counter(span for span in spans if span is not None and span > 0)

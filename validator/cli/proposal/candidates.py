@@ -28,9 +28,12 @@ from validator.cli.proposal.matches import (
     named_by_content,
     named_in_lists,
     named_of_one_input,
+    with_ids_of_fields,
     words_of_text,
 )
+from validator.cli.proposal.proof import Linked, Place, place_of
 from validator.cli.proposal.times import Time
+from validator.model.envelopes import EVENTS
 from validator.model.wording import plural
 from validator.oracles.guesses import (
     DAY,
@@ -47,6 +50,7 @@ from validator.oracles.guesses import (
     running,
     size_after_last,
     size_named,
+    sizes_before,
     spread,
     step_of,
 )
@@ -78,7 +82,8 @@ class Candidate:
     """A configuration, without what does not depend on the sample.
 
     ``label``: what distinguishes it from the others, for people. ``claim``: what its proof shows. ``comments``: field
-    -> why it is there. ``linked``: input topic -> rows of the events that results name; None: all count.
+    -> why it is there. ``linked``: input topic -> partitions and offsets of the events that results name; None: all
+    count.
     """
 
     document: Document
@@ -86,7 +91,7 @@ class Candidate:
     claim: str
     comments: Mapping[str, str] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
-    linked: Mapping[str, frozenset[int]] | None = None
+    linked: Linked | None = None
     refuted: str | None = None
     """Why it would accuse the pipeline, as a sentence, although its proof holds."""
 
@@ -111,6 +116,7 @@ def candidates(inputs: Sequence[Columns], outputs: Sequence[Columns]) -> Iterato
     """Yield groups of configurations: those with ids come before those with counts, which prove less."""
     # The outputs are shards of one output: what is found in the largest one holds for all.
     output = max(outputs, key=lambda one: len(one.records))
+    inputs = [with_ids_of_fields(one, output) for one in inputs]
     topics = _Topics(inputs, outputs, output)
     for named in named_in_lists(inputs, output):
         yield list(_of_ids(topics, named))
@@ -142,12 +148,14 @@ class _Topics:
         """The parts of a configuration that depend on the topics."""
         found: Document = {"inputs": [], "outputs": [], "oracle": dict(oracle)}
         for number, one in enumerate(self.inputs):
-            at: dict[str, Any] = {"id": ids[number]} if ids else {}
+            at: dict[str, Any] = {"id": _one_or_many(ids[number].split(","))} if ids else {}
             at |= {"key": _one_or_many([key.events[number] for key in keys]), "event_time": times[number].setting}
-            found["inputs"].append({"topic": one.topic, **_formats(one, at), "fields": at})
+            found["inputs"].append({"topic": one.topic, **_formats(one, at), **envelope_of(one), "fields": at})
         for one in self.outputs:
             at = {"key": _one_or_many([key.result for key in keys]), **fields}
             stated = {} if evidence == "ids" else {"evidence": evidence}
+            if one.changes is not None:
+                stated |= {"envelope": one.changes.kind, "emission": "cumulative"}
             found["outputs"].append({"topic": one.topic, **_formats(one, at), **stated, "fields": at})
         return found
 
@@ -164,12 +172,20 @@ def _formats(one: Columns, fields: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def envelope_of(one: Columns) -> dict[str, Any]:
+    """The envelope of an input, and the operations that are events."""
+    if one.changes is None:
+        return {}
+    events = one.changes.events
+    return {"envelope": one.changes.kind, **({} if events == EVENTS else {"operations": list(events)})}
+
+
 def _of_ids(topics: _Topics, named: Named) -> Iterator[Candidate]:
     """Results with lists of ids."""
     inputs, output = topics.inputs, topics.output
     some = _some(named)
     keys = chosen_key([key for key, _ in keys_of_lists(inputs, output, some)], inputs)
-    linked: dict[str, frozenset[int]] | None = _linked(topics, some)
+    linked: Linked | None = _linked(topics, some)
     if not keys:
         narrowed = next(_narrowed(topics, named), None)
         if narrowed is None:
@@ -184,17 +200,15 @@ def _of_ids(topics: _Topics, named: Named) -> Iterator[Candidate]:
     if named.owners and linked is not None:
         yield from _of_intervals(topics, named, keys, fields, comments)
     has_windows = False
-    for at, start, end in _window_times(topics, some):
+    for times in _sized_windows(topics, some):
+        at, start, end = times.at, times.start, times.end
         claims = _claims(at, start, end, some)
         guesses = list(of_claims(claims)) if claims else []
         if not guesses and not start.has_zone:
             guesses = list(on_wall_clock(claims))
         for windows in guesses:
             guess = _join(topics, named, windows) if named.owners else windows
-            window = {"window_start": start.setting}
-            if end is not None and guess.uses_end:
-                window["window_end"] = end.setting
-            document = topics.document(keys, at, named.ids, {**fields, **window}, "ids", guess.oracle)
+            document = topics.document(keys, at, named.ids, {**fields, **times.fields(guess)}, "ids", guess.oracle)
             refuted, where, size = None, None, windows.adjacent_us
             if guess.oracle.get("join") == "inner" and "time_zone" not in guess.oracle and size is not None:
                 where = conditions_of_sides(inputs, named, keys, at, start, size)
@@ -261,7 +275,7 @@ def _running(
     fields: Mapping[str, Any],
     evidence: str,
     comments: Mapping[str, str],
-    linked: Mapping[str, frozenset[int]] | None,
+    linked: Linked | None,
 ) -> Iterator[Candidate]:
     """A running aggregate: results without a time."""
     at = tuple(one.times[0] for one in topics.inputs if one.times)
@@ -305,6 +319,8 @@ def _of_one_id(topics: _Topics, named: Named) -> Iterator[Candidate]:
         if named.content:
             said = " and ".join(named.content)
             doubts.append(f"No field identifies an event, so {said} do together: equal events are only counted.")
+        elif named.paths[0] in {one.path for one in output.times}:
+            doubts.append(f"The id {named.paths[0]} is a time: events of the same time are only counted.")
         guess = copying(where, is_changed=not is_copy)
         if where is not None:
             doubts.append(
@@ -330,7 +346,8 @@ def _of_semi_join(topics: _Topics, named: Named, left: int) -> Iterator[Candidat
         f"Results name events of {one.topic} only. That these need an event of {other.topic} in the same window is a "
         "guess."
     )
-    for at, start, _ in _window_times(topics, named):
+    for times in _sized_windows(topics, named):
+        at, start = times.at, times.start
         claims = _claims(at, start, None, named)
         for windows in of_claims(claims) if claims else ():
             if windows.adjacent_us is None:
@@ -339,7 +356,7 @@ def _of_semi_join(topics: _Topics, named: Named, left: int) -> Iterator[Candidat
             if key is None:
                 continue
             guess = joined(windows, one.topic, other.topic, join="semi")
-            stated = {"id": named.paths[0], "window_start": start.setting}
+            stated = {"id": named.paths[0], **times.fields(guess)}
             document = topics.document([key], at, named.ids, stated, "id", guess.oracle)
             _settle_disorder(topics, at, None, document)
             comments = {"id": _id_comment(named), "key": _key_comment([key])}
@@ -385,8 +402,8 @@ def _of_counts(topics: _Topics) -> Iterator[list[Candidate]]:
         choices += [(key,) for key in found if key.values == 1 and key not in whole][:1]
         group: list[Candidate] = []
         for keys in choices:
-            for at, start, end in _window_times(topics, None):
-                group += _counting(topics, keys, at, start, end, count)
+            for windows in _sized_windows(topics, None):
+                group += _counting(topics, keys, windows, count)
         if not group:
             group = [one for keys in choices for one in _counting_so_far(topics, keys, count)]
         if group:
@@ -395,10 +412,8 @@ def _of_counts(topics: _Topics) -> Iterator[list[Candidate]]:
         yield list(_counting_words(topics, count))
 
 
-def _counting(
-    topics: _Topics, keys: Sequence[KeyField], at: tuple[Time, ...], start: Time, end: Time | None, count: str
-) -> Iterator[Candidate]:
-    output = topics.output
+def _counting(topics: _Topics, keys: Sequence[KeyField], windows: _Windows, count: str) -> Iterator[Candidate]:
+    output, at, start, end = topics.output, windows.at, windows.start, windows.end
     starts = [instant for instant in start.instants if instant is not None]
     ends = [None if end is None else end.instants[row] for row, it in enumerate(start.instants) if it is not None]
     cells = Counter(
@@ -407,15 +422,15 @@ def _counting(
         if it is not None
     )
     emissions = ("cumulative", "incremental") if any(n > 1 for n in cells.values()) else ("final",)
+    if output.changes is not None:
+        emissions = ("cumulative",)
     said = " and ".join(key.events[0] for key in keys)
     for guess in of_starts(starts, ends) if starts else ():
         for emission, aggregate in product(emissions, aggregates()):
-            where = {"window_start": start.setting}
-            if end is not None and guess.uses_end:
-                where["window_end"] = end.setting
             name = _value_name(count)
             oracle = {**guess.oracle, "values": {name: aggregate}}
-            document = topics.document(keys, at, (), {**where, "values": {name: count}}, "values", oracle)
+            stated = {**windows.fields(guess), "values": {name: count}}
+            document = topics.document(keys, at, (), stated, "values", oracle)
             if emission != "final":
                 document["outputs"] = [_with_emission(one, emission) for one in document["outputs"]]
             _settle_disorder(topics, at, None, document)
@@ -492,10 +507,11 @@ def _some(named: Named) -> Named:
     return replace(named, links=tuple(link for link in named.links if (link.source, link.event) in chosen))
 
 
-def _linked(topics: _Topics, named: Named) -> dict[str, frozenset[int]]:
-    rows: dict[str, set[int]] = {one.topic: set() for one in topics.inputs}
+def _linked(topics: _Topics, named: Named) -> Linked:
+    rows: dict[str, set[Place]] = {one.topic: set() for one in topics.inputs}
     for link in named.links:
-        rows[topics.inputs[link.source].topic].add(link.event)
+        one = topics.inputs[link.source]
+        rows[one.topic].add(place_of(one.records[link.event]))
     return {topic: frozenset(of) for topic, of in rows.items()}
 
 
@@ -509,9 +525,43 @@ def _claims(at: tuple[Time, ...], start: Time, end: Time | None, named: Named) -
     return found
 
 
-def _window_times(topics: _Topics, named: Named | None) -> Iterator[tuple[tuple[Time, ...], Time, Time | None]]:
+@dataclass(frozen=True)
+class _Windows:
+    """The times of the events, and the starts and ends of windows. ``names_end``: results name only the end."""
+
+    at: tuple[Time, ...]
+    start: Time
+    end: Time | None
+    names_end: bool = False
+
+    def fields(self, guess: Guess) -> dict[str, Any]:
+        """The fields of results that name their windows."""
+        found = {} if self.names_end else {"window_start": self.start.setting}
+        # The start of windows of one size follows from their end.
+        if self.end is not None and (guess.uses_end or self.names_end):
+            found["window_end"] = self.end.setting
+        return found
+
+    def of_size(self, size: int) -> _Windows:
+        """Windows of this size that end at the times that are named as starts."""
+        starts = [None if it is None else it - size for it in self.start.instants]
+        return _Windows(self.at, replace(self.start, instants=starts), self.start, names_end=True)
+
+
+def _sized_windows(topics: _Topics, named: Named | None) -> Iterator[_Windows]:
+    """Yield the times that may belong together. If results name no start, those of several sizes."""
+    for windows in _window_times(topics, named):
+        if not windows.names_end:
+            yield windows
+            continue
+        claims = [] if named is None else _claims(windows.at, windows.start, None, named)
+        ends = [instant for instant in windows.start.instants if instant is not None]
+        yield from map(windows.of_size, sizes_before(claims, ends))
+
+
+def _window_times(topics: _Topics, named: Named | None) -> Iterator[_Windows]:
     """Yield the times of the events, and the starts and ends of windows, that may belong together."""
-    found = []
+    found: list[tuple[Any, _Windows]] = []
     for at in _event_times(topics):
         for start in topics.output.times:
             if named is not None and start.path in (*named.paths, "$timestamp"):
@@ -526,9 +576,12 @@ def _window_times(topics: _Topics, named: Named | None) -> Iterator[tuple[tuple[
             is_end = "end" in start.path.lower()
             rank = (at[0].path == "$timestamp", least < 0, is_end, not is_start, most, at[0].form != start.form)
             end = _end_of(topics.output, start) or _end_of_session(topics, at, start, named)
-            found.append((rank, at, start, end))
-    ordered = sorted(found, key=lambda it: it[0])
-    yield from ((at, start, end) for _, at, start, end in ordered[:_PAIRS_MOST])
+            found.append((rank, _Windows(at, start, end)))
+            is_only_time = len({time.path for time in topics.output.times} - {"$timestamp"}) == 1
+            if most < 0 or (named is None and end is None and (is_end or is_only_time)):
+                # A clock ahead of UTC also writes starts that are later than their events.
+                found.append(((rank[0], least < 0, not is_end, *rank[3:]), _Windows(at, start, None, names_end=True)))
+    yield from (windows for _, windows in sorted(found, key=lambda it: it[0])[:_PAIRS_MOST])
 
 
 def _event_times(topics: _Topics) -> Iterator[tuple[Time, ...]]:
@@ -609,15 +662,13 @@ def _settle_shared(topics: _Topics, named: Named, document: Document) -> None:
             one["duplicates"] = "collapse"
 
 
-def _settle_disorder(
-    topics: _Topics, at: tuple[Time, ...], linked: Mapping[str, frozenset[int]] | None, document: Document
-) -> None:
+def _settle_disorder(topics: _Topics, at: tuple[Time, ...], linked: Linked | None, document: Document) -> None:
     """Write the disorder of the sampled events that have a result, rounded up."""
     longest = 0
     for one, time in zip(topics.inputs, at, strict=True):
         newest: dict[int, int] = {}
-        for row, (record, instant) in enumerate(zip(one.records, time.instants, strict=True)):
-            if instant is not None and (linked is None or row in linked[one.topic]):
+        for record, instant in zip(one.records, time.instants, strict=True):
+            if instant is not None and (linked is None or place_of(record) in linked[one.topic]):
                 newest[record.partition] = max(instant, newest.get(record.partition, instant))
                 longest = max(longest, newest[record.partition] - instant)
     if 0 < longest <= _DISORDER_MOST:

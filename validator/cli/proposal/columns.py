@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
+from validator.cli.proposal.changes import Change, Changes, changes_in
 from validator.cli.proposal.lines import log_patterns, word_patterns
 from validator.cli.proposal.times import Time, times_of
-from validator.codecs.one_record import Record, canonical
+from validator.codecs.one_record import Record, canonical, joined
 from validator.model.field_values import Windowed
 from validator.model.json_text import Unreadable
 from validator.model.schemas import NO_SCHEMAS, Schemas
@@ -40,6 +41,7 @@ class Columns:
     ``texts``: path -> scalars in the form in which ids and keys are compared. ``scalars``: the same as they are.
     ``lists``: path -> the items of a list, as texts. ``times``: the fields that hold a time. ``format``,
     ``key_format``: as in the file; None: no format reads them. ``plain_format``: that of lines if no pattern cuts them.
+    ``changes``: the values are these, and paths lead into rows. ``may_be``: the changes that the values are or may be.
     """
 
     sample: TopicSample
@@ -51,6 +53,8 @@ class Columns:
     lists: Mapping[str, Sequence[tuple[str, ...] | None]]
     times: tuple[Time, ...]
     plain_format: Setting | None
+    changes: Changes | None = None
+    may_be: Changes | None = None
 
     @property
     def topic(self) -> str:
@@ -63,8 +67,10 @@ class Columns:
         return sum(text is not None for text in column) / max(1, len(column))
 
 
-def columns_of(sample: TopicSample, schemas: Schemas, like: Columns | None = None) -> Columns:
-    """Read the records with the formats that fit, or with those of ``like``."""
+def columns_of(
+    sample: TopicSample, schemas: Schemas, like: Columns | None = None, changes: Changes | None = None
+) -> Columns:
+    """Read the records with the formats that fit, or with those of ``like``. ``changes``: the only records to read."""
     # A null value is a tombstone.
     records = tuple(record for record in sample.records if record.value is not None)
     raws = [record.value for record in records]
@@ -77,12 +83,21 @@ def columns_of(sample: TopicSample, schemas: Schemas, like: Columns | None = Non
     else:
         plain = decoded(raws, "value", schemas, headers)
         values = None if plain is None else _by_pattern(raws, plain)
+    rows: list[Change | None] = []
+    if values is not None and changes is not None:
+        rows = [changes.of(value) for value in values.values]
+    if changes is not None:
+        records = tuple(record for record, row in zip(records, rows, strict=True) if row is not None)
     keys = [record.key if isinstance(record.key, bytes) else None for record in records]
     key_like = None if like is None else like.key_format
     key = decoded(keys, "key", schemas, [_header(record, schema_header("key")) for record in records], key_like)
     scalars: dict[str, list[object]] = {}
     lists: dict[str, list[object]] = {}
-    if values is not None:
+    if changes is not None:
+        of_rows = [row for row in rows if row is not None]
+        _add([row.row for row in of_rows], "$value", "", scalars, lists)
+        _add([row.around for row in of_rows], "$envelope", "$envelope.", scalars, lists)
+    elif values is not None:
         _add(values.values, "$value", "", scalars, lists)
         if values.reader.items("a") != "a":
             # The format writes lists as texts.
@@ -105,6 +120,8 @@ def columns_of(sample: TopicSample, schemas: Schemas, like: Columns | None = Non
         {path: column for path, column in found.items() if any(column)},
         tuple(times_of(scalars, [record.timestamp_us for record in records])),
         None if plain is None else plain.setting,
+        changes,
+        None if values is None else changes_in(values.values),
     )
 
 
@@ -157,8 +174,16 @@ def _canonical(value: object) -> str | None:
 def _texts(value: object) -> tuple[str, ...] | None:
     if not isinstance(value, list) or len(value) > _LISTS:
         return None
-    found = tuple(_canonical(item) for item in value)
+    found = tuple(_id(item) for item in value)
     return None if None in found else found  # type: ignore[return-value]
+
+
+def _id(item: object) -> str | None:
+    """An id of one field, or of several."""
+    if not isinstance(item, list) or not item:
+        return _canonical(item)
+    parts = [_canonical(part) for part in item]
+    return None if None in parts else joined(parts)
 
 
 def _add(
@@ -178,6 +203,10 @@ def _add(
     for of, into in ((of_scalars, scalars), (of_lists, lists)):
         for name, column in of.items():
             into[name] = [column.get(row) for row in range(len(values))]
+    for name, items in lists.items():
+        # A list that always has one item is a field.
+        if all(isinstance(of, list) and len(of) == 1 for of in items):
+            scalars[f"{name}.0"] = [of[0] for of in items if isinstance(of, list)]
 
 
 def _fields(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:

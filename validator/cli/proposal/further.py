@@ -111,7 +111,10 @@ def _rows(
     output: Columns, config: Config, document: Mapping[str, Any], keys: Sequence[str]
 ) -> dict[tuple[int, tuple[str | None, ...]], int]:
     """Cell -> the row of its newest result."""
-    setting = document["outputs"][0]["fields"].get("window_start")
+    at = document["outputs"][0]["fields"]
+    setting, back = at.get("window_start"), 0
+    if setting is None and (setting := at.get("window_end")) is not None:
+        back = config.oracle.result_span_us or 0
     if setting is None:
         return {
             (ABSENT, tuple(output.texts[key][row] for key in keys)): row for row in range(len(output.texts[keys[0]]))
@@ -120,6 +123,6 @@ def _rows(
     found = {}
     for row, instant in enumerate(time.instants):
         if instant is not None:
-            start = int(config.oracle.starts_of_results(np.array([instant], dtype=np.int64))[0])
+            start = int(config.oracle.starts_of_results(np.array([instant - back], dtype=np.int64))[0])
             found[start, tuple(output.texts[key][row] for key in keys)] = row
     return found

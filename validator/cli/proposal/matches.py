@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import Final, NamedTuple
 
 from validator.cli.proposal.columns import Columns
+from validator.codecs.one_record import joined
 from validator.settings.explode import SEPARATORS, Explode
 from validator.settings.formats.guesses import ENOUGH
 
@@ -75,6 +77,37 @@ def named_in_lists(inputs: Sequence[Columns], output: Columns) -> Iterator[Named
         yield Named("ids", lists, (), tuple(ids), tuple(links))
     if len(inputs) == 1:
         yield from _named_by_shared_ids(inputs[0], output)
+
+
+def with_ids_of_fields(one: Columns, output: Columns) -> Columns:
+    """The same columns, and one with the ids of several fields of which lists of results have many. Its path is those
+    of the fields, separated by commas."""
+    for items in output.lists.values():
+        ids = {text for of in items for text in of or ()}
+        parts = [json.loads(text) for text in ids if text.startswith('["')]
+        width = len(parts[0]) if parts else 0
+        if width < 2 or len(parts) < len(ids) or any(len(of) != width for of in parts):
+            continue
+        fields = [_fields_with(one, {of[place] for of in parts}) for place in range(width)]
+        ways = {way: _joined_column(one, way) for way in product(*fields) if len(set(way)) == width}
+        hits = {way: len(ids.intersection(filter(None, column))) for way, column in ways.items()}
+        best = max(hits, key=lambda way: hits[way], default=None)
+        if best is not None and hits[best] >= _HITS * min(len(ids), len(one.records)):
+            of_fields = {",".join(best): ways[best]}
+            return replace(one, texts={**one.texts, **of_fields}, scalars={**one.scalars, **of_fields})
+    return one
+
+
+def _fields_with(one: Columns, values: set[str]) -> list[str]:
+    """The fields that may have these values, the likeliest first."""
+    shared = {path: len(values.intersection(filter(None, column))) for path, column in one.texts.items()}
+    having = [path for path, number in shared.items() if number >= _HITS * len(values)]
+    return sorted(having, key=lambda path: (-looks_like_id(path), -shared[path], len(path)))[:_FIELDS_MOST]
+
+
+def _joined_column(one: Columns, paths: Sequence[str]) -> list[str | None]:
+    rows = zip(*(one.texts[path] for path in paths), strict=True)
+    return [None if None in row else joined(list(row)) for row in rows]
 
 
 def _named_by_shared_ids(one: Columns, output: Columns) -> Iterator[Named]:
@@ -194,13 +227,14 @@ def _disjoint(output: Columns, paths: Sequence[str]) -> tuple[str, ...]:
 def named_alone(inputs: Sequence[Columns], output: Columns) -> Iterator[Named]:
     """Yield how a field of a result may name its one event, the likeliest first."""
     found: list[tuple[tuple[float, ...], Named]] = []
+    times = {time.path for time in output.times}
     for path, at in _identifying(output).items():
         rows = [(text, row) for text, of in at.items() for row in of]
         per_input = [_best(one, number, rows) for number, one in enumerate(inputs)]
         chosen = [one for one in per_input if one is not None]
         if len(chosen) == len(inputs):
             links = tuple(link for _, links in chosen for link in links)
-            rank = looks_like_id(path), len(at), len({link.result for link in links}), -len(path)
+            rank = looks_like_id(path), len(at), len({link.result for link in links}), path not in times, -len(path)
             found.append((rank, Named("id", (path,), (), tuple(id_ for id_, _ in chosen), links)))
     yield from (named for _, named in sorted(found, key=lambda it: it[0], reverse=True)[:3])
 

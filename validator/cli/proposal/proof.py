@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from validator.cli.comparison import Read, counted, sampled
 from validator.cli.proposal.columns import TopicSample
-from validator.codecs.one_record import Event, Record, Result, Undecodable
+from validator.codecs.one_record import Event, Record, RecordDecoder, Result, Undecodable
 from validator.config.model import Config
 from validator.core.fit import Answered, answered, growth
 from validator.model.schemas import Schemas
@@ -21,6 +21,17 @@ from validator.stream.sources import readers_of, sources_of
 
 _CLAIMS_MOST: Final = 20_000
 """Ids of results that are compared."""
+
+
+Place = tuple[int, int]
+"""The partition and the offset of a record."""
+Linked = Mapping[str, frozenset[Place]]
+"""Topic -> the places of some of its records."""
+
+
+def place_of(record: Record) -> Place:
+    """The place of a record in its topic."""
+    return record.partition, record.offset
 
 
 @dataclass(frozen=True)
@@ -47,11 +58,11 @@ class Prover:
 
     samples: Mapping[str, TopicSample]
     schemas: Schemas
-    _read: dict[str, tuple[list[Read], int]] = field(default_factory=dict)
+    _read: dict[tuple[str, frozenset[Place] | None], tuple[list[Read], int]] = field(default_factory=dict)
 
-    def prove(self, document: Mapping[str, Any], linked: Mapping[str, Collection[int]] | None = None) -> Proof | None:
-        """Compare events and results. ``linked``: input topic -> positions among its records of the events that results
-        name; None: all events count. Returns None if the configuration is refused."""
+    def prove(self, document: Mapping[str, Any], linked: Linked | None = None) -> Proof | None:
+        """Compare events and results. ``linked``: the events that results name; None: all events count. Returns None if
+        the configuration is refused."""
         try:
             config = Config.model_validate(document, context={"folder": Path()})
         except ValidationError:
@@ -67,41 +78,51 @@ class Prover:
         grows = growth(sample, config.oracle) is not None
         return Proof(right, len(events), unread, grows, dict(_of_inputs(config, events)))
 
+    def explained(self, document: Mapping[str, Any]) -> float:
+        """Share of the ids in results that are those of events; 1 if results have none."""
+        records = self.read(document)
+        owed = {one.id for *_, one in records if isinstance(one, Event) and one.is_owed}
+        named = [id_ for *_, one in records if isinstance(one, Result) for of in one.ids for id_ in of]
+        return sum(id_ in owed for id_ in named) / len(named) if named else 1.0
+
     def read(self, document: Mapping[str, Any]) -> list[Read]:
         """All records that decode with a configuration."""
         config = Config.model_validate(document, context={"folder": Path()})
         return self._decoded(config, document, None)[0]
 
-    def _decoded(
-        self, config: Config, document: Mapping[str, Any], linked: Mapping[str, Collection[int]] | None
-    ) -> tuple[list[Read], int]:
-        oracle = document["oracle"]
-        decoding = [document["inputs"], document["outputs"], oracle.get("closed"), oracle.get("where")]
-        if any("window_end" in output["fields"] for output in document["outputs"]):
-            decoding.append(oracle)
-        name = json.dumps([decoding, linked is None], sort_keys=True, default=str)
-        if name not in self._read:
-            self._read[name] = self._decode(config, linked)
-        return self._read[name]
-
-    def _decode(self, config: Config, linked: Mapping[str, Collection[int]] | None) -> tuple[list[Read], int]:
+    def _decoded(self, config: Config, document: Mapping[str, Any], linked: Linked | None) -> tuple[list[Read], int]:
         sources = sources_of(config)
+        entries = {
+            entry["topic"]: entry
+            for part in ("inputs", "outputs", "late", "rejected")
+            for entry in document.get(part, ())
+        }
+        oracle = document["oracle"]
+        of_all = [oracle.get(name) for name in ("closed", "where", "values")]
+        of_all.append([entry["fields"].get("id") for entry in document["inputs"]])
         records: list[Read] = []
         unread = 0
         for source, reader in zip(sources, readers_of(config, sources, schemas=self.schemas), strict=True):
-            for record in self._chosen(source.topic, linked):
-                for found in reader.decoder.decode_all(record):
-                    unread += isinstance(found, Undecodable)
-                    if isinstance(found, (Event, Result)):
-                        records.append((source.topic, record.partition, record.offset, record.timestamp_us, found))
+            entry = entries[source.topic]
+            # The size of windows is that between the start and the end of a result.
+            windows = oracle if "window_end" in entry["fields"] else None
+            name = json.dumps([entry, windows, of_all], sort_keys=True, default=str)
+            some = None if linked is None else linked.get(source.topic)
+            if (name, some) not in self._read:
+                self._read[name, some] = self._decode(source.topic, reader.decoder, some)
+            records += self._read[name, some][0]
+            unread += self._read[name, some][1]
         return records if linked is None else list(_about(records)), unread
 
-    def _chosen(self, topic: str, linked: Mapping[str, Collection[int]] | None) -> Sequence[Record]:
-        records = self.samples[topic].records
-        if linked is None or topic not in linked:
-            return records
-        having = [record for record in records if record.value is not None]
-        return [having[row] for row in sorted(linked[topic])]
+    def _decode(self, topic: str, decoder: RecordDecoder, some: frozenset[Place] | None) -> tuple[list[Read], int]:
+        chosen = (it for it in self.samples[topic].records if some is None or place_of(it) in some)
+        found = [(record, one) for record in chosen for one in decoder.decode_all(record)]
+        records: list[Read] = [
+            (topic, record.partition, record.offset, record.timestamp_us, one)
+            for record, one in found
+            if isinstance(one, (Event, Result))
+        ]
+        return records, sum(isinstance(one, Undecodable) for _, one in found)
 
 
 def _of_inputs(config: Config, events: Sequence[Answered]) -> Iterator[tuple[str, tuple[int, int]]]:

@@ -8,7 +8,8 @@ from itertools import product
 from typing import Any, Final
 
 from validator.cli.proposal.aside import set_aside
-from validator.cli.proposal.candidates import Candidate, candidates, with_emission
+from validator.cli.proposal.candidates import Candidate, candidates, envelope_of, with_emission
+from validator.cli.proposal.changes import FURTHER, RESULTS, events_of
 from validator.cli.proposal.columns import Columns, TopicSample, columns_of
 from validator.cli.proposal.further import further_values
 from validator.cli.proposal.lateness import lateness_of
@@ -25,13 +26,15 @@ _PROVEN: Final = 0.9
 _LIKELY: Final = 0.5
 _AFTER_PROOF: Final = 4
 """Candidates that are tried after one without an exception, so that the file can say what was rejected."""
+_TRIED_MOST: Final = 100
+"""Candidates of a group that are tried: the likely ones come first."""
 _REJECTED_MOST: Final = 4
 
 
 @dataclass(frozen=True)
 class Proposal:
     """A configuration as in the file. ``proof``: what the sample proves, or that it proves nothing. ``doubts``,
-    ``rejected``: sentences. ``comments``: field -> why it is there."""
+    ``rejected``: sentences. ``comments``: field -> why it is there. ``share``: of what must be right, that is right."""
 
     document: Mapping[str, Any]
     is_proven: bool
@@ -39,6 +42,11 @@ class Proposal:
     doubts: tuple[str, ...]
     rejected: tuple[str, ...]
     comments: Mapping[str, str]
+    share: float = 0.0
+
+
+Reading = tuple[Sequence[Columns], Sequence[Columns]]
+"""The columns of the inputs and of the outputs."""
 
 
 def propose(
@@ -53,26 +61,41 @@ def propose(
     read = (*inputs, *outputs, *(one for of in (aside or {}).values() for one in of))
     prover = Prover({one.topic: one for one in read}, schemas)
     first: Proposal | None = None
-    for of_inputs, of_outputs in _readings(inputs, outputs, schemas):
-        found = _proposal(of_inputs, of_outputs, settings, prover, aside or {})
-        if found.is_proven:
-            return found
-        first = first or found
+    for alike in _readings(inputs, outputs, schemas):
+        found = [_proposal(*one, settings, prover, aside or {}) for one in alike]
+        proven = [one for one in found if one.is_proven]
+        if proven:
+            # Of the changes that may be events, those that explain the most results; of several ways, the first.
+            return max(proven, key=lambda one: (round(prover.explained(one.document), 2), round(one.share, 2)))
+        if not any(one.changes for one in alike[0][1]):
+            first = first or found[0]
     assert first is not None, "there is at least one reading"
     return first
 
 
 def _readings(
     inputs: Sequence[TopicSample], outputs: Sequence[TopicSample], schemas: Schemas
-) -> Iterator[tuple[list[Columns], list[Columns]]]:
-    """Yield the columns of the topics: lines are first cut by patterns, then taken as they are."""
+) -> Iterator[list[Reading]]:
+    """Yield the columns of the topics: changes are first read as rows, then as values; lines are first cut by patterns,
+    then taken as they are. Readings with other operations as events come together."""
     cut = [[columns_of(one, schemas) for one in of] for of in (inputs, outputs)]
-    ways: list[list[list[Columns]]] = []
-    for of in cut:
-        ways.append([of])
+    ways: list[list[list[list[Columns]]]] = []
+    for of, is_input in zip(cut, (True, False), strict=True):
+        found = [one.may_be for one in of if one.may_be is not None]
+        operations = [] if not found else list(events_of(found)) if is_input else [RESULTS]
+        ways.append([[[_rows(one, schemas, it) for one in of] for it in operations]] if found else [])
+        ways[-1].append([of])
         if any(one.format != one.plain_format for one in of):
-            ways[-1].append([columns_of(one.sample, schemas, replace(one, format=one.plain_format)) for one in of])
-    yield from product(*ways)
+            ways[-1].append([[columns_of(one.sample, schemas, replace(one, format=one.plain_format)) for one in of]])
+    for of_inputs, of_outputs in product(*ways):
+        yield list(product(of_inputs, of_outputs))
+
+
+def _rows(one: Columns, schemas: Schemas, operations: frozenset[str]) -> Columns:
+    """The rows of a topic's changes, if it has some."""
+    if one.may_be is None:
+        return one
+    return columns_of(one.sample, schemas, one, replace(one.may_be, operations=operations))
 
 
 def _proposal(
@@ -85,6 +108,7 @@ def _proposal(
     tried: list[tuple[Candidate, Proof]] = []
     best: tuple[Candidate, Proof] | None = None
     doubts = (*_unreadable((*of_inputs, *of_outputs)), *_of_patterns((*of_inputs, *of_outputs)))
+    doubts += tuple(_of_operations(of_inputs))
     too_short = "The sample has no window whose events are all in it: it may be too short. Try more with --records."
     if all(one.records for one in (*of_inputs, *of_outputs)):
         for group in candidates(of_inputs, of_outputs):
@@ -127,6 +151,7 @@ def _proposal(
         tuple(dict.fromkeys(doubts)),
         tuple(_rejected(best, tried)),
         candidate.comments,
+        proof.share,
     )
 
 
@@ -172,7 +197,7 @@ def _widened(candidate: Candidate, name: str, stated: Any, aggregate: str) -> Ca
 def _proven(
     group: Sequence[Candidate], prover: Prover, settings: Mapping[str, Any]
 ) -> Iterator[tuple[Candidate, Proof]]:
-    left = len(group)
+    left = min(len(group), _TRIED_MOST)
     for candidate in group:
         if left <= 0:
             return
@@ -255,6 +280,18 @@ def _unreadable(topics: Sequence[Columns]) -> Iterator[str]:
             yield f"No format reads the values of {one.topic}: {fix}."
 
 
+def _of_operations(inputs: Sequence[Columns]) -> Iterator[str]:
+    for one in inputs:
+        if one.changes is None or one.may_be is None:
+            continue
+        unowed = [name for name in FURTHER if name in one.may_be.operations - one.changes.operations]
+        absent = [name for name in FURTHER if name not in one.may_be.operations]
+        if unowed:
+            yield f"The file says that no {' or '.join(unowed)} of {one.topic} owes a result: does it in the pipeline?"
+        if absent:
+            yield f"The sample has no {' or '.join(absent)} of {one.topic}: name it in operations if it owes a result."
+
+
 def _of_patterns(topics: Sequence[Columns]) -> Iterator[str]:
     for one in topics:
         if one.format != one.plain_format:
@@ -275,7 +312,8 @@ def _guess(inputs: Sequence[Columns], outputs: Sequence[Columns]) -> dict[str, A
         at: dict[str, Any] = {"id": field_of(one, ("id",), "$key"), "key": field_of(one, ("key",), "$key")}
         at["event_time"] = one.times[0].setting if one.times else "$timestamp"
         format_ = {} if one.format in (None, "json") else {"format": one.format}
-        return {"topic": one.topic, **format_, **({} if is_input else {"evidence": "id"}), "fields": at}
+        more = envelope_of(one) if is_input else {"evidence": "id"}
+        return {"topic": one.topic, **format_, **more, "fields": at}
 
     return {
         "inputs": [entry(one, is_input=True) for one in inputs],
