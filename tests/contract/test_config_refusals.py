@@ -607,10 +607,6 @@ INTERVALS = (
     "outputs.0.fields={key: page, event_time: t, ids: [{path: c, input: click}, {path: u, input: update}]}",
 )
 OF_AN_INTERVAL_JOIN = {
-    "timing.late_policy=drop": (
-        "timing.late_policy (from --set timing.late_policy): late policy drop is not supported yet for an interval "
-        "join, whose events are late before their buckets end; write report."
-    ),
     "inputs.0.envelope=canal": (
         "inputs[0].envelope (from --set inputs.0.envelope): several events of one record are not supported yet for an "
         "interval join; use another oracle."

@@ -1,17 +1,17 @@
 """The interval join by brute force: every two events of a cell are tried. "The rule" in docs/oracles/interval_join.md.
 
 A cell is a bucket of the left events' times; `Timing.window_us` is its length. The worlds are those of the windowed
-join, with an engine that answers each pair at once, however late.
+join, with an engine that answers each pair at once, however late, or drops late events.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from random import Random
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal, get_args
 
 from tests.property.clock import Clock
 from tests.property.engine import Answer, Engine, Fault, Habits
@@ -23,6 +23,9 @@ from tests.property.logs import Log
 from tests.property.spark_histories import Referee, coarser, odder, stretched
 from tests.property.strategies import EVERYTHING, Allowed
 from validator.oracles.interval_join import IntervalJoin
+
+Level = Literal["later", "now", "on_time", "sure"]
+LEVELS: Final[tuple[Level, ...]] = get_args(Level)
 
 
 def is_of_right(id_: str) -> bool:
@@ -75,22 +78,42 @@ class IntervalClock(Clock):
         """By the side of the id."""
         return self._buckets(event.key, event.event_time_us, of_right=is_of_right(event.id))
 
+    def is_late(self, event: InputEvent, cell: Cell) -> bool:
+        """The event's own time takes the place of the end of the cell."""
+        newest = self.newest((event.topic, event.partition), below=event.offset)
+        return newest is not None and self._passed(newest) >= event.event_time_us
+
+    def may_be_late(self, event: InputEvent, cell: Cell) -> bool:
+        """Likewise, in whole buckets."""
+        place = (event.topic, event.partition)
+        furthest = [self.hidden_before(place, event.offset), self.ahead_before(place, event.offset)]
+        furthest += self.furthest_elsewhere(place)
+        mine = self._bucket(event.event_time_us)
+        return any(at is not None and self._bucket(self._passed(at)) >= mine for at in furthest)
+
+    def _passed(self, at_us: int) -> int:
+        return at_us - self.timing.max_disorder_us - self.timing.allowed_lateness_us
+
+    def _bucket(self, at_us: int) -> int:
+        assert isinstance(self.timing, IntervalTiming)
+        return (at_us - self.timing.after_us) // self.timing.window_us
+
 
 @dataclass(frozen=True)
 class Found:
-    """What is known of one (cell, id). ``pairs``, ``alone``: what is owed; ``later``: once all events are consumed."""
+    """What is known of one (cell, id). ``due``: the pairs, and the results without a partner, that are owed at each of
+    `LEVELS`."""
 
     used_in_pairs: int
     used_alone: int
     apart: int
     repeated: int
     aside: int
-    now: tuple[int, int]
-    later: tuple[int, int]
+    due: Mapping[Level, tuple[int, int]]
 
-    def lacking(self, due: tuple[int, int]) -> int:
+    def lacking(self, level: Level) -> int:
         """Owed results that do not exist."""
-        pairs, alone = due
+        pairs, alone = self.due[level]
         others = max(0, self.used_in_pairs - pairs) + self.apart
         return max(0, pairs - self.used_in_pairs) + max(0, alone - self.used_alone - others)
 
@@ -102,7 +125,7 @@ class Found:
     @property
     def expected(self) -> int:
         """e(c, id)."""
-        return self.used + self.aside + self.lacking(self.later)
+        return self.used + self.aside + self.lacking("later")
 
 
 class IntervalReference(JoinReference):
@@ -143,27 +166,35 @@ class IntervalReference(JoinReference):
         seen = self.observed.get((cell, id_), Counter())
         return seen["late"] + seen["rejected"] > 0
 
-    def owed(self, cell: Cell, id_: str, *, waiting: bool) -> tuple[int, int]:
+    def must_use(self, cell: Cell, copy: InputEvent, level: Level) -> bool:
+        """Whether the engine must use an event: at least once it has consumed it (`later`), if it has (`now`), if it
+        was not late (`on_time`), and if it cannot have been (`sure`)."""
+        if self.is_set_aside(cell, copy.id):
+            return False
+        if self.is_unconsumed(copy):
+            return level == "later"
+        if level in ("on_time", "sure") and self.is_dropped(copy, cell):
+            return False
+        if level == "sure" and self.may_be_dropped(copy, cell):
+            return False
+        return self.clock.is_provable(copy, None)
+
+    def owed(self, cell: Cell, id_: str, level: Level) -> tuple[int, int]:
         """The pairs that an id is owed, and its results without a partner."""
-
-        def counts(copy: InputEvent, *, waiting: bool) -> bool:
-            if self.is_set_aside(cell, copy.id):
-                return False
-            return waiting if self.is_unconsumed(copy) else self.clock.is_provable(copy, None)
-
         pairs = alone = 0
         others = [copy for other in self.partners(cell, id_) for copy in self.copies[cell, other]]
         for mine in self.copies[cell, id_]:
             near = [
                 other for other in others if self.times.is_pair(*((other, mine) if is_of_right(id_) else (mine, other)))
             ]
-            if not counts(mine, waiting=waiting):
+            if not self.must_use(cell, mine, level):
                 continue
-            pairs += sum(counts(other, waiting=waiting) for other in near)
+            pairs += sum(self.must_use(cell, other, level) for other in near)
             may_join = [
                 other
                 for other in near
-                if counts(other, waiting=True) or not (self.is_unconsumed(other) or self.clock.is_provable(other, None))
+                if self.must_use(cell, other, "later")
+                or not (self.is_unconsumed(other) or self.clock.is_provable(other, None))
             ]
             alone += self.join == "left" and not is_of_right(id_) and not may_join
         return pairs, alone
@@ -175,8 +206,8 @@ class IntervalReference(JoinReference):
             used[kind] += result.ids.count(id_)
         seen = self.observed.get((cell, id_), Counter())
         aside = min(seen["late"] + seen["rejected"], len(self.copies[cell, id_]))
-        now, later = (self.owed(cell, id_, waiting=waiting) for waiting in (False, True))
-        return Found(used["pair"], used["alone"], used["apart"], used["repeated"], aside, now, later)
+        due = {level: self.owed(cell, id_, level) for level in LEVELS}
+        return Found(used["pair"], used["alone"], used["apart"], used["repeated"], aside, due)
 
     def has_event(self, cell: Cell, id_: str) -> bool:
         """Whether the cell has an event with the id."""
@@ -198,17 +229,21 @@ class IntervalReference(JoinReference):
         it = self.found(cell, id_)
         late = min(seen["late"], it.aside)
         classes = Counter({"processed": it.used, "late": late, "rejected": it.aside - late})
-        classes.update(self.outstanding(cell, id_, it.lacking(it.later)))
+        classes.update(self.outstanding(cell, id_, it.lacking("later")))
         resolved = self.is_resolved(cell)
         classes["duplicate" if resolved else "unresolved"] += it.repeated + seen["late"] + seen["rejected"] - it.aside
         classes["misplaced" if resolved else "unresolved"] += it.apart
         return +classes
 
     def excuses(self, cell: Cell, id_: str) -> tuple[int, int, int]:
-        """Only events that the engine has not consumed are an excuse."""
+        """What is not owed if the engine uses only some of the events."""
         it = self.found(cell, id_)
-        later = it.lacking(it.later)
-        return 0, later - min(later, it.lacking(it.now)), 0
+        left, excused = it.lacking("later"), []
+        for level in ("now", "on_time", "sure"):
+            excused.append(left - min(left, it.lacking(level)))
+            left -= excused[-1]
+        unconsumed, dropped, unprovable = excused
+        return dropped, unconsumed, unprovable
 
     def result_classes(self, cell: Cell) -> Iterator[str]:
         """The class of each result."""
@@ -266,6 +301,8 @@ class IntervalEngine(Engine):
             if role in self.habits.side_channels and self.rng.random() < luck:
                 self.answers.append(Answer(now, "late" if role == "late" else "rejected", cells[0], (event.id,), event))
                 return
+        if all(late) and self._drops_late():
+            return
         found = False
         for other in self.stored[event.key]:
             left, right = (other, event) if of_right else (event, other)
@@ -281,6 +318,13 @@ class IntervalEngine(Engine):
             if cells[0] in self.closed:
                 self._emit(now, cells[0])
 
+    def _is_late(self, event: InputEvent, cell: Cell) -> bool:
+        """Whether an event is late by itself."""
+        place = (event.topic, event.partition)
+        moved = [at for other, at in self.latest.items() if other == place or self.timing.may_move(place, other)]
+        slack = self.timing.max_disorder_us + self.timing.allowed_lateness_us
+        return bool(moved) and max(moved) - slack >= event.event_time_us
+
     def _emit(self, now: int, cell: Cell) -> None:
         del self.pending[cell]
         for event in self.lonely.pop(cell, []):
@@ -294,8 +338,15 @@ class IntervalWorld(JoinWorld):
         self.intervals = Random(rng.random())
         super().__init__(rng, allowed, faults, join)
 
+    def _input_logs(self) -> list[Log]:
+        scope = self.timing.lateness_scope
+        logs = super()._input_logs()
+        if self.timing.late_policy == "drop":
+            self.timing = replace(self.timing, lateness_scope=scope)
+        return logs
+
     def _timing(self) -> Timing:
-        known = replace(super()._timing(), late_policy="report", window_offset_us=0)
+        known = replace(super()._timing(), window_offset_us=0)
         values = {field.name: getattr(known, field.name) for field in fields(known)}
         before, after = self.intervals.choice((0, 0, 3, 8)), self.intervals.choice((0, 2, 5, 12))
         return IntervalTiming(**values, before_us=before, after_us=after)

@@ -541,7 +541,10 @@ class Judging:
         stays_us = min(self.evicted.oldest_start_us(through_epoch), int(starts[~removed].min(initial=NEVER)))
         if newest_us == ABSENT:
             return RetirementEffect(sums, None, ABSENT)
-        return RetirementEffect(sums, newest_us + 1, min(newest_us + 1, stays_us))
+        oracle = self.rules.oracle
+        # An event that is late by its own time may be earlier than its cell.
+        early_us = oracle.scope_margin_us + oracle.grid_us if oracle.states_pairs else 0
+        return RetirementEffect(sums, newest_us + 1, min(newest_us + 1, stays_us - early_us))
 
     def evict_settled(self) -> None:
         """Note that the effects of the last step are recorded, and remove settled cells from memory.

@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from validator.oracles.ids import Flags, IdCounts, IdVerdicts
     from validator.oracles.pairs import Interval
 
-DROP_IN_INTERVALS: Final = Combination(
-    ("timing.late_policy",),
-    "`drop` with `interval_join`",
-    "late policy drop is not supported yet for an interval join, whose events are late before their buckets end",
-)
 ROWS_IN_INTERVALS: Final = Combination(
     ("oracle.kind",),
     "`interval_join` with envelope `canal`",
@@ -50,7 +45,7 @@ class IntervalJoin(TwoSides):
     bucket: PositiveDuration = BUCKET_US
     """Length of a bucket of left times, in which pairs are judged; not far below `before` and `after` together."""
 
-    refuses: ClassVar[tuple[Combination, ...]] = (*TwoSides.refuses, DROP_IN_INTERVALS, ROWS_IN_INTERVALS)
+    refuses: ClassVar[tuple[Combination, ...]] = (*TwoSides.refuses, ROWS_IN_INTERVALS)
     cell_noun: ClassVar[str] = "bucket of time"
     noun: ClassVar[str] = "bucket from"
     result_time: ClassVar[Literal["window_start", "event_time"] | None] = "event_time"
@@ -136,15 +131,14 @@ class IntervalJoin(TwoSides):
         """The classes of the ids of pairs."""
         from validator.oracles.pairs import pair_classes
 
-        del collapse, drops_late
-        return pair_classes(id_counts, flags, self.are_right(id_counts, texts), self._interval)
+        del collapse
+        is_right = self.are_right(id_counts, texts)
+        return pair_classes(id_counts, flags, is_right, self._interval, drops_late=drops_late)
 
     def check(self, declared: Declared) -> None:
-        """Also refuse late policy `drop`, and records with several events."""
+        """Also refuse records with several events."""
         super().check(declared)
         check_unit(self.bucket, declared.outputs)
-        if declared.drops_late:
-            raise broken_rule_at("timing.late_policy", DROP_IN_INTERVALS.problem, "write report")
         for i, entry in enumerate(declared.inputs):
             if entry.envelope == "canal":
                 raise broken_rule_at(f"inputs[{i}].envelope", ROWS_IN_INTERVALS.problem, "use another oracle")

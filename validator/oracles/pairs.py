@@ -5,7 +5,8 @@ The rule is in docs/oracles/interval_join.md, "The rule" (SEMANTICS 2.12).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -59,12 +60,12 @@ def unsound(id_counts: IdCounts, is_right: Bools, it: Interval) -> tuple[Bools, 
     return apart, repeated
 
 
-def pair_classes(id_counts: IdCounts, flags: Flags, is_right: Bools, it: Interval) -> IdVerdicts:
+def pair_classes(id_counts: IdCounts, flags: Flags, is_right: Bools, it: Interval, *, drops_late: bool) -> IdVerdicts:
     """Return the classes per (cell, id). ``flags.apart``, ``flags.repeated``: what `unsound` returned."""
     size, copies = len(id_counts.cell), id_counts.expected
     assert flags.repeated is not None, "`unsound` comes first"
     set_aside = id_counts.late + id_counts.rejected
-    owed_now, owed = _owed(id_counts, flags, is_right, it, set_aside == 0)
+    events = _Events.of(id_counts, flags, is_right, it, set_aside == 0, drops_late=drops_late)
     sound = (id_counts.result >= 0) & ~flags.apart & ~flags.repeated
     is_pair = np.bincount(id_counts.result[id_counts.result >= 0], minlength=1)[id_counts.result] > 1
     in_pairs, alone = (counts(id_counts.group, sound & mine, size) for mine in (is_pair, ~is_pair))
@@ -76,60 +77,107 @@ def pair_classes(id_counts: IdCounts, flags: Flags, is_right: Bools, it: Interva
         lacks: Ints = np.maximum(0, due.pairs - in_pairs) + np.maximum(0, due.alone - alone - others)
         return lacks
 
-    outstanding = lacking(owed)
-    unconsumed = outstanding - np.minimum(outstanding, lacking(owed_now))
-    aside = np.minimum(set_aside, copies)
-    late = np.minimum(id_counts.late, aside)
+    waiting, sure, late, doubtful = events.waiting, events.sure, events.late, events.doubtful
+    may_be_late = late | doubtful | events.elsewhere
+    on_time = still = outstanding = lacking(events.due(waiting))
     nothing = np.zeros(size, dtype=np.int64)
+    excused = [nothing] * 4
+    # SEMANTICS 2.12: an engine may drop an event that is late, and then answers none of its pairs.
+    used = (sure, sure & ~late, sure & ~late & ~doubtful, sure & ~may_be_late)
+    for place, chosen in enumerate(used if may_be_late.any() else used[:1]):
+        rest = np.minimum(still, lacking(events.due(chosen)))
+        excused[place] = still - rest
+        still = rest
+    if may_be_late.any():
+        on_time = lacking(events.due(waiting & ~may_be_late))
+    aside = np.minimum(set_aside, copies)
+    set_late = np.minimum(id_counts.late, aside)
     return IdVerdicts(
         cell=id_counts.cell,
         is_text=id_counts.is_text,
         id=id_counts.id,
         expected=in_pairs + alone + aside + outstanding,
         processed=in_pairs + alone,
-        late=late,
-        rejected=aside - late,
+        late=set_late,
+        rejected=aside - set_late,
         duplicate=np.where(copies > 0, repeated + set_aside - aside, 0),
         foreign=np.where(copies > 0, apart, id_counts.processed + set_aside),
         outstanding=outstanding,
-        dropped_late=nothing,
-        unconsumed=unconsumed,
-        unconsumed_on_time=unconsumed,
-        doubtful=nothing,
-        elsewhere=nothing,
+        dropped_late=excused[1],
+        unconsumed=excused[0],
+        unconsumed_on_time=np.clip(on_time - still, 0, excused[0]),
+        doubtful=excused[2],
+        elsewhere=excused[3],
         unprovable=nothing,
     )
 
 
-def _owed(id_counts: IdCounts, flags: Flags, is_right: Bools, it: Interval, is_answered: Bools) -> tuple[_Due, _Due]:
-    """Return what the engine owes now, and what it owes once it has consumed all events. ``is_answered``: per (cell,
-    id), that no late or rejected record has it."""
-    events, size = np.flatnonzero(id_counts.from_input), len(id_counts.cell)
-    group, times = id_counts.group[events], id_counts.time_us[events]
-    unread, unsure = flags.unread[events], flags.unsure[events]
-    sure = is_answered[group] & ~unread & ~unsure
-    waiting = is_answered[group] & (unread | ~unsure)
-    cell, of_right = id_counts.cell[group], is_right[group]
+@dataclass(frozen=True)
+class _Events:
+    """The events of the compared cells, and what the engine may have made of them. ``group``: their (cell, id).
 
-    def partners(chosen: Bools) -> Ints:
-        found = np.zeros(len(events), dtype=np.int64)
+    ``waiting``: those that it must use, also if it has not consumed them yet; ``sure``: those that it has consumed.
+    ``late``, ``doubtful``, ``elsewhere``: those that it may have dropped (`Flags`). ``alone``: left events that cannot
+    be in a pair, and therefore are answered without a partner.
+    """
+
+    it: Interval
+    size: int
+    group: Ints
+    cell: Ints
+    times: Ints
+    of_right: Bools
+    waiting: Bools
+    sure: Bools
+    late: Bools
+    doubtful: Bools
+    elsewhere: Bools
+    alone: Bools
+
+    @classmethod
+    def of(
+        cls, id_counts: IdCounts, flags: Flags, is_right: Bools, it: Interval, is_answered: Bools, *, drops_late: bool
+    ) -> Self:
+        """``is_answered``: per (cell, id), that no late or rejected record has it."""
+        at = np.flatnonzero(id_counts.from_input)
+        group, unread, unsure = id_counts.group[at], flags.unread[at], flags.unsure[at]
+        late, doubtful, elsewhere = (mine[at] & drops_late for mine in (flags.late, flags.doubtful, flags.elsewhere))
+        answered, nothing = is_answered[group], np.zeros(len(at), dtype=np.bool_)
+        found = cls(
+            it=it,
+            size=len(id_counts.cell),
+            group=group,
+            cell=id_counts.cell[group],
+            times=id_counts.time_us[at],
+            of_right=is_right[group],
+            waiting=answered & (unread | ~unsure),
+            sure=answered & ~unread & ~unsure,
+            late=late,
+            doubtful=doubtful,
+            elsewhere=elsewhere,
+            alone=nothing,
+        )
+        if not it.left_alone:
+            return found
+        # The answer with a partner below a gap of answers may be in the gap.
+        partners = found._partners(found.waiting) + found._partners(unsure & ~unread)
+        return replace(found, alone=~found.of_right & (partners == 0))
+
+    def due(self, chosen: Bools) -> _Due:
+        """Return what the engine owes if it uses the events for which ``chosen`` holds."""
+        pairs = totals(self.group, np.where(chosen, self._partners(chosen), 0), self.size)
+        return _Due(pairs, counts(self.group, chosen & self.alone, self.size))
+
+    def _partners(self, chosen: Bools) -> Ints:
+        found = np.zeros(len(self.group), dtype=np.int64)
         for mine, earlier_us, later_us in (
-            (~of_right, it.before_us, it.after_us),
-            (of_right, it.after_us, it.before_us),
+            (~self.of_right, self.it.before_us, self.it.after_us),
+            (self.of_right, self.it.after_us, self.it.before_us),
         ):
             others = chosen & ~mine
-            low, high = times[mine] - earlier_us, times[mine] + later_us
-            found[mine] = _number_within(cell[others], times[others], cell[mine], low, high)
+            low, high = self.times[mine] - earlier_us, self.times[mine] + later_us
+            found[mine] = _number_within(self.cell[others], self.times[others], self.cell[mine], low, high)
         return found
-
-    now, later = partners(sure), partners(waiting)
-    # The answer with a partner below a gap of answers may be in the gap.
-    is_alone = ~of_right & (later == 0) & (partners(unsure & ~unread) == 0) & it.left_alone
-
-    def due(chosen: Bools, partners: Ints) -> _Due:
-        return _Due(totals(group, np.where(chosen, partners, 0), size), counts(group, chosen & is_alone, size))
-
-    return due(sure, now), due(waiting, later)
 
 
 def _number_within(of: Ints, times: Ints, cells: Ints, low: Ints, high: Ints) -> Ints:

@@ -236,6 +236,11 @@ class Oracle(Frozen):
         return None
 
     @property
+    def excuses_pauses(self) -> bool:
+        """Whether, with lateness scope `idle`, pauses decide what other partitions made late (SEMANTICS 2.31)."""
+        return not (self.asks_lateness or self.states_pairs)
+
+    @property
     def dates_events(self) -> bool:
         """Whether fact rows have the time of each event."""
         return self.merging_gap_us is not None or self.states_pairs

@@ -107,14 +107,13 @@ def compare(
     starts = run_starts(items.cell, items.is_text, items.id)
     group = np.cumsum(starts) - 1
     firsts = np.flatnonzero(starts)
-    flags = _flags(cells, rows, items, named, rules, partition_offsets)
+    dates = _dates_of(items, gathered, named, size) if rules.oracle.states_pairs else None
+    flags = _flags(cells, rows, items, named, rules, partition_offsets, dates)
     items, flags = evidence.owed(gathered, items, flags, size, drops_late=rules.drops_late)
     id_counts = _id_counts(items, group, firsts)
     results = Results.of(items, by_id=rules.oracle.by_id)
-    if rules.oracle.states_pairs:
-        id_counts = replace(
-            id_counts, time_us=_times_of(items, gathered, named, size), result=results.of_items(len(group))
-        )
+    if dates is not None:
+        id_counts = replace(id_counts, time_us=dates[0], result=results.of_items(len(group)))
     apart, split = np.zeros(len(items.cell), dtype=np.bool_), dict.fromkeys(splits.FIELDS, np.full(size, arrays.ABSENT))
     whole = Comparison(rows, gathered, items, texts, named, group, id_counts, results)
     if resolved is not None:
@@ -234,14 +233,23 @@ def _flags(
     named: Sequence[TopicPartition],
     rules: Rules,
     partition_offsets: Mapping[TopicPartition, PartitionOffsets],
+    dates: tuple[Ints, Ints] | None,
 ) -> Flags:
+    """``dates``: of oracles whose events are late for themselves and not for a cell, what `_dates_of` returns."""
     late, doubtful, elsewhere, unread, unsure = (np.zeros(len(items.cell), dtype=np.bool_) for _ in range(5))
     # Events of sessions carry what makes them late (`_named_events`).
     if rules.asks_lateness and not cells.merges:
-        ends = cells["end_us"][rows][items.cell]
         # SEMANTICS 2.9: an earlier record of an event's own partition makes it late. SEMANTICS 3.26: a hidden one may
         # have.
-        late = _past(cells.lateness.proven, ends, items.partition, items.offset, named)
+        if dates is None:
+            ends = cells["end_us"][rows][items.cell]
+            late = _past(cells.lateness.proven, ends, items.partition, items.offset, named)
+        else:
+            times_us, before_us = dates
+            slack_us = rules.max_disorder_us + rules.allowed_lateness_us
+            late = (items.side == INPUT) & (before_us != arrays.ABSENT) & (before_us - slack_us >= times_us)
+            # Reaches are on a grid: an event may be late if one is at its place of the grid or later.
+            ends = rules.oracle.reaches_us(times_us, 0)
         doubtful = _past(cells.lateness.possible, ends, items.partition, items.offset, named) & ~late
         if rules.looks_elsewhere:
             elsewhere = _past_elsewhere(cells, ends, items, named, rules) & (items.side == INPUT) & ~late & ~doubtful
@@ -392,15 +400,17 @@ def _places_in(dated: Sequence[Ints], wanted: Items) -> tuple[Ints, Bools]:
     return at, have[at] == want
 
 
-def _times_of(items: Items, gathered: Gathered, named: Sequence[TopicPartition], size: int) -> Ints:
-    """Return the time of each contribution that is an event. ``size``: number of compared cells."""
-    found, events = np.full(len(items.cell), arrays.ABSENT), np.flatnonzero(items.side == INPUT)
+def _dates_of(items: Items, gathered: Gathered, named: Sequence[TopicPartition], size: int) -> tuple[Ints, Ints]:
+    """Return the time of each contribution that is an event, and the newest time before it in its partition. ``size``:
+    number of compared cells."""
+    times, before = (np.full(len(items.cell), arrays.ABSENT) for _ in range(2))
+    events = np.flatnonzero(items.side == INPUT)
     if len(events):
         dated = _dated_events(gathered, named, np.ones(size, dtype=np.bool_))
         at, known = _places_in(dated, items.of(events))
         assert known.all(), "the facts of such an oracle have the time of each event"
-        found[events] = dated[3][at]
-    return found
+        times[events], before[events] = dated[3][at], dated[4][at]
+    return times, before
 
 
 def _known(ids: IdVerdicts, texts: Sequence[str], known: Callable[[RequestedIds], RequestedIds]) -> Bools:

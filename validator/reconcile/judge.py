@@ -103,7 +103,7 @@ class Rules:
     def follows_pauses(self) -> bool:
         """Whether records of other partitions make an event late only after a pause of its own partition."""
         # SEMANTICS 2.31: sessions and joins, whose answers depend on when the engine read an event, do not follow them.
-        return self.lateness_scope == "idle" and self.drops_late and not self.oracle.asks_lateness
+        return self.lateness_scope == "idle" and self.drops_late and self.oracle.excuses_pauses
 
     @property
     def compares_all(self) -> bool:

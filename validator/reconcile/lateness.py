@@ -144,7 +144,10 @@ def with_newest_before(facts: pa.Table, newest_us: Mapping[tuple[str, int], int]
     before = np.empty_like(times)
     for start, end in zip(firsts.tolist(), [*firsts.tolist()[1:], len(order)], strict=True):
         known = newest_us.get(partitions[row[order[start]]], ABSENT)
-        before[order[start:end]] = np.maximum.accumulate(np.concatenate([[known], moved[start : end - 1]]))
+        newest = np.maximum.accumulate(np.concatenate([[known], moved[start : end - 1]]))
+        # An event has an item in each of its cells, and does not precede itself.
+        is_first = run_starts(offsets[order[start:end]])
+        before[order[start:end]] = newest[is_first][np.cumsum(is_first) - 1]
     found = pa.StructArray.from_arrays(
         [pa.array(offsets), pa.array(times), nullable(before)], fields=list(dated.type.value_type)
     )

@@ -143,7 +143,7 @@ def take_over(tables: StateTables) -> None:
 def time_rules_of(config: Config) -> TimeRules:
     """Return the times of a configuration that frontiers need."""
     timing, oracle = config.timing, config.oracle
-    follows = timing.lateness_scope == "idle" and timing.late_policy == "drop" and not oracle.asks_lateness
+    follows = timing.lateness_scope == "idle" and timing.late_policy == "drop" and oracle.excuses_pauses
     return TimeRules(
         timing.max_disorder_us,
         timing.idle_after_us,

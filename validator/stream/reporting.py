@@ -402,7 +402,7 @@ def _moved_elsewhere(config: Config, sums: CellTotals) -> Iterator[str]:
         if scope is None
         else f"timing.lateness_scope is {scope}, and the order in which an engine reads partitions is not known"
     )
-    if scope == "idle" and not config.oracle.asks_lateness:
+    if scope == "idle" and config.oracle.excuses_pauses:
         half = format_duration(config.timing.idle_after_us // 2)
         declared = f"timing.lateness_scope is idle, and their partitions may have had no events for {half} before"
     if sums.elsewhere:
