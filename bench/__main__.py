@@ -6,6 +6,7 @@ once: a plain read of the topics, then `validate --once` on them, in one run. fl
 live: the live sidecar at a constant rate, with losses and duplicates to find. keys: a million keys per window.
 shapes: as once, for each way in which topics write ids, times and names (``--shape``).
 formats: as once, of the same events in each format, with a schema registry.
+operations: as once, for windows that overlap and for joins.
 restart: time and memory of a start with ``--cells`` settled cells (repeatable); idle: CPU of a batch without records.
 day: memory over 24 hours of event time with 100,000 keys a minute, and a start with their 144 M cells (half an hour).
 disk: bytes per event on disk, by the kind of its id.
@@ -26,14 +27,16 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from bench import campaign, generating, outage, results, sizing, table
 from bench.formats import event_cases
 from bench.measuring import Sampler
+from bench.operations import OPERATIONS
 from bench.restart import day, idle, restart
 from bench.writer import Load
 from testbed.broker import EmbeddedBroker
@@ -45,7 +48,7 @@ CONFIG: Final = """
 pipeline: bench
 guarantee: exactly_once
 kafka: {{bootstrap_servers: "{servers}"}}
-{registry}inputs: [{{topic: {inputs}, {format}fields: {fields}}}]
+{registry}inputs: [{inputs}]
 outputs: [{{topic: {outputs}, {output}}}]
 oracle: {{{oracle}}}
 timing: {{overdue_after: 5s, missing_after: 10s}}
@@ -72,6 +75,8 @@ names with escapes, and `cells` has one event per cell. `values` has no ids: res
 running count of a million keys, with a result for each event."""
 FORMAT_EVENTS: Final = 3_000_000
 """Events in each format; fewer with ``--events``."""
+OPERATION_EVENTS: Final = 2_000_000
+"""Events of each operation, on all inputs together; fewer with ``--events``."""
 WARM_UP_SECONDS: Final = 30
 """Beginning of the live load, in which the JVM still compiles. Figures that exclude it have `after_warm_up` in their
 name."""
@@ -162,6 +167,23 @@ def formats(given: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+def operations(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """As `once`, for each operation."""
+    events = min(given.events, OPERATION_EVENTS)
+    rows = []
+    for name, of in OPERATIONS.items():
+        with EmbeddedBroker(heap_mb=1024) as broker:
+            broker.create_topics(dict.fromkeys([*of.inputs, "output"], 3))
+            servers = broker.bootstrap_servers
+            written = _json_line([sys.executable, "-m", "bench.operations", servers, name, str(events)])
+            read = _json_line([sys.executable, "-m", "bench.plain_read", servers, *of.inputs, "output"])
+            plain = {"writing": written["seconds"], "reading": read["seconds"]}
+            make = partial(_write_config, broker=broker, batch=given.batch, sections=of.config())
+            rows.append({"operation": name, **_judged(events, plain, make)})
+        _print(rows[-1:])
+    return rows
+
+
 def disk(_: argparse.Namespace) -> list[dict[str, Any]]:
     """Bytes on disk per event and its result."""
     rows = [sizing.disk(kind, batches, events) for kind in sizing.KINDS for batches, events in sizing.SIZES]
@@ -200,8 +222,13 @@ def _written(broker: EmbeddedBroker, events: int, shape: Load) -> Mapping[str, f
 def _once(broker: EmbeddedBroker, events: int, batch: int, shape: Load, registry: str = "") -> dict[str, Any]:
     """Write the topics, read them plainly, then `validate --once`."""
     plain = _written(broker, events, shape)
+    return _judged(events, plain, lambda folder: _config(folder, broker, batch, shape, registry))
+
+
+def _judged(events: int, plain: Mapping[str, float], config_in: Callable[[str], Path]) -> dict[str, Any]:
+    """Run `validate --once`. ``plain``: as `_written` returns it. ``config_in``: writes a configuration to a folder."""
     with tempfile.TemporaryDirectory() as folder:
-        config = _config(folder, broker, batch, shape, registry)
+        config = config_in(folder)
         began = time.monotonic()
         command = [sys.executable, "-m", "validator.cli.main", "validate", str(config), "--once"]
         process = subprocess.Popen(command, cwd=ROOT)
@@ -334,12 +361,11 @@ def _metrics(state: Path) -> str:
 def _with_ids(**names: Any) -> str:
     """The configuration of a pipeline whose results list ids."""
     fields = FIELDS.format(id="id: id, ", key=names.pop("key"))
-    return CONFIG.format(registry="", format="", fields=fields, output=IDS, oracle=WINDOWS, **names)
+    inputs = f"{{topic: {names.pop('inputs')}, fields: {fields}}}"
+    return CONFIG.format(registry="", inputs=inputs, output=IDS, oracle=WINDOWS, **names)
 
 
 def _config(folder: str, broker: EmbeddedBroker, batch: int, shape: Load | None = None, registry: str = "") -> Path:
-    path = Path(folder) / "bench.yaml"
-    state = Path(folder) / "state"
     in_parts = shape is not None and shape.in_parts
     id_, output, oracle = "id: $header.id, " if in_parts else "id: id, ", IDS, WINDOWS
     if shape is not None and shape.values:
@@ -352,17 +378,17 @@ def _config(folder: str, broker: EmbeddedBroker, batch: int, shape: Load | None 
         fields, format_ = case.fields, f"format: {case.format}, key_format: {case.key_format}, "
     names = {
         "registry": f"schema_registry: {{url: '{registry}'}}\n" if registry else "",
-        "format": format_,
-        "fields": fields,
+        "inputs": f"{{topic: click, {format_}fields: {fields}}}",
         "output": output,
         "oracle": oracle,
-        "servers": broker.bootstrap_servers,
-        "inputs": "click",
-        "outputs": "output",
-        "state": state,
-        "batch": batch,
     }
-    path.write_text(CONFIG.format(**names))
+    return _write_config(folder, broker, batch, names)
+
+
+def _write_config(folder: str, broker: EmbeddedBroker, batch: int, sections: Mapping[str, str]) -> Path:
+    path, state = Path(folder) / "bench.yaml", Path(folder) / "state"
+    more = {"registry": "", "outputs": "output", "servers": broker.bootstrap_servers, "state": state, "batch": batch}
+    path.write_text(CONFIG.format(**{**more, **sections}))
     return path
 
 
@@ -406,6 +432,7 @@ _PARTS: Final = {
     "keys": keys,
     "shapes": shapes,
     "formats": formats,
+    "operations": operations,
     "day": day,
     "restart": restart,
     "disk": disk,

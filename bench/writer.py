@@ -56,18 +56,7 @@ class Load:
 
 def write(load: Load) -> dict[str, float]:
     """Write the load; seconds, CPU seconds, and the numbers of events, cells, dropped ids and repeated ids."""
-    producer = Producer(
-        {
-            "bootstrap.servers": load.servers,
-            "compression.type": "lz4",
-            "linger.ms": 50,
-            "batch.size": 524_288,
-            "queue.buffering.max.messages": 2_000_000,
-            "queue.buffering.max.kbytes": 1_000_000,
-            "message.max.bytes": 4_000_000,
-            "partitioner": "murmur2_random",
-        }
-    )
+    producer = producer_of(load.servers)
     plain = [f'/págé-"{number}"' if load.escapes else f"/page-{number}" for number in range(load.pages)]
     quoted = [json.dumps(name, ensure_ascii=False) for name in plain]
     keys = plain if load.in_parts else quoted
@@ -145,6 +134,22 @@ def write(load: Load) -> dict[str, float]:
         "dropped": dropped,
         "repeated": repeated,
     }
+
+
+def producer_of(servers: str) -> Producer:
+    """Return the producer of the benchmarks' loads."""
+    return Producer(
+        {
+            "bootstrap.servers": servers,
+            "compression.type": "lz4",
+            "linger.ms": 50,
+            "batch.size": 524_288,
+            "queue.buffering.max.messages": 2_000_000,
+            "queue.buffering.max.kbytes": 1_000_000,
+            "message.max.bytes": 4_000_000,
+            "partitioner": "murmur2_random",
+        }
+    )
 
 
 def put(
