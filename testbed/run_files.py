@@ -124,7 +124,8 @@ class SidecarFile:
             }
             for stream, topic, to in streams
         ]
-        disorder_ms = entry.slack_ms if entry else workload.operator(self.window_ms).get("max_disorder_ms", 0)
+        disorder_ms = workload.operator(self.window_ms).get("max_disorder_ms", 0)
+        disorder_ms = max(disorder_ms, entry.slack_ms if entry else 0)
         output = entry.output(workload, topics.inputs) if entry else workload.output(topics.inputs)
         return write_yaml(
             folder / "pipeline.yaml",

@@ -128,8 +128,13 @@ def ids_in(workload: Workload, messages: Iterable[Keyed]) -> Counter[tuple[Cell,
     if "id" in fields:
         return Counter((cell, str(found[fields["id"]])) for cell, found in results_of(workload, messages))
     return Counter(
-        (cell, str(one)) for cell, found in results_of(workload, messages) for one in found[workload.id_lists[0]]
+        (cell, id_text(one)) for cell, found in results_of(workload, messages) for one in found[workload.id_lists[0]]
     )
+
+
+def id_text(one: Any) -> str:
+    """An id in a result; of several fields, as `event_of` returns it."""
+    return json.dumps(one, separators=(",", ":")) if isinstance(one, list) else str(one)
 
 
 def pairs_of(workload: Workload, streams: Sequence[Iterable[Event]], window_ms: int) -> dict[tuple[str, str], Cell]:
@@ -152,7 +157,7 @@ def wrong_pairs(
     workload: Workload, streams: Sequence[Iterable[Event]], results: Iterable[bytes], window_ms: int
 ) -> Counter[tuple[str, Cell]]:
     """Compare the pairs in results with those of the events: class and cell -> number of contributions."""
-    stated = Counter(tuple(str(found[name][0]) for name in workload.id_lists) for found in map(json.loads, results))
+    stated = Counter(tuple(id_text(found[name][0]) for name in workload.id_lists) for found in map(json.loads, results))
     pairs = pairs_of(workload, streams, window_ms)
     assert stated.keys() <= pairs.keys()
     wrong: Counter[tuple[str, Cell]] = Counter()
@@ -175,5 +180,5 @@ def violations(tables: StateTables) -> dict[tuple[str, Cell], int]:
 
 def _aggregate(what: str, events: list[Event]) -> Any:
     how, _, path = what.rstrip(")").partition("(")
-    compute: dict[str, Any] = {"count": len, "sum": sum, "min": min, "max": max, "avg": fmean}
+    compute: dict[str, Any] = {"count": len, "sum": sum, "sum_mod64": sum, "min": min, "max": max, "avg": fmean}
     return compute[how]([int(event[3][path]) if path else 1 for event in events])

@@ -218,6 +218,9 @@ class Workload(Section, ABC):
     """Whether results state `aggregates` beside ids, not in place of them."""
     carried: ClassVar[tuple[str, ...]] = ()
     """Fields of its events that a result has, too."""
+    changes: ClassVar[tuple[str, ...]] = ()
+    """Fields of its events of which a result of a sliding window states the relative changes: from the event of one
+    slide before to that of the last slide (`NAMEChange1`), from two slides before (`NAMEChange2`), and so on."""
     partitioned_by: ClassVar[str | None] = None
     """Which of `carried` is the key of the record of a result; None: the key of the result."""
 
@@ -280,7 +283,7 @@ class Workload(Section, ABC):
     def kept(self) -> tuple[str, ...]:
         """The fields of an event that the engine keeps for its result, beside id, key and time."""
         paths = (what.rstrip(")").partition("(")[2] for what in self.aggregates.values())
-        return tuple(dict.fromkeys([*(path for path in paths if path), *self.carried]))
+        return tuple(dict.fromkeys([*(path for path in paths if path), *self.carried, *self.changes]))
 
     def stated(self, members: dict[str, Any]) -> bytes:
         """The bytes of a result with aggregates: its key, its window and what it states."""

@@ -114,6 +114,11 @@ def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
     return RealEngineSettings(
         bootstrap_servers=bootstrap_servers,
         workload=plan.workload,
+        input=plan.topics.inputs[0],
+        update_input=plan.topics.inputs[-1],
+        output=plan.topics.output,
+        late=plan.topics.late[0],
+        late_updates=plan.topics.late[-1],
         group=GROUP,
         guarantee=plan.guarantee,
         parallelism=_workers(plan),

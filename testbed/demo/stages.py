@@ -67,8 +67,9 @@ class EarlierStages:
             for value in self._values(self._last.inputs[0])
             if isinstance(record := decoder.decode(0, value), tuple) and not isinstance(record, wire.FilteredOut)
         ]
-        disorder_ms = self._last.workload.operator(self._window_ms).get("max_disorder_ms", 0)
-        open_from_ms = max(times_ms, default=0) - self._window_ms - disorder_ms
+        operator = self._last.workload.operator(self._window_ms)
+        length_ms = operator.get("window_ms", self._window_ms) + operator.get("max_disorder_ms", 0)
+        open_from_ms = max(times_ms, default=0) - length_ms
         return len(times_ms), sum(time_ms >= open_from_ms for time_ms in times_ms)
 
     def _of(self, topic: str) -> list[TopicPartition]:

@@ -19,7 +19,7 @@ from testbed.engines.effective import Effective, client_configs
 from testbed.engines.flink_config import JOBMANAGER_HEAP_MB, TASKMANAGER_JVM_OPTIONS, write_config, write_job
 from testbed.engines.flink_guarantee import effective_of
 from testbed.engines.flink_jars import flink_jars
-from testbed.engines.jvm import HERE, SOURCES, WORK, JvmEngine
+from testbed.engines.jvm import GENERIC, HERE, SOURCES, JvmEngine
 from testbed.engines.real import RealEngineSettings
 from testbed.ports import free_ports
 from validator.stream.jars import resolve
@@ -43,8 +43,10 @@ class FlinkEngine(JvmEngine):
     name = "flink"
     guarantees = ("exactly_once", "at_least_once")
     operators = ("tumbling", "distinct", "sliding", "session", "passthrough", "running_aggregate", "interval")
+    runs_stages = True
+    matches = True
     lock = HERE / "flink.lock"
-    sources = (SOURCES / "FlinkJob.java", WORK)
+    sources = (SOURCES / "FlinkJob.java", *GENERIC)
     standbys = 1
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:

@@ -284,6 +284,8 @@ class Job:
             whole = Output(settings.output, key, wire.running_bytes(result, of))
             return [self._withdrawal(result), whole] if settings.emission == "cumulative" else [whole]
         beside = wire.beside_ids(rows, of)
+        if of.changes and settings.slide_ms is not None:
+            beside |= wire.changes(result, rows, of, settings.slide_ms)
         if of.partitioned_by in beside:
             key = wire.key_bytes((beside[of.partitioned_by],))
         return [Output(settings.output, key, wire.result_bytes(result, settings.right_prefix, of, beside))]

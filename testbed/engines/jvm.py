@@ -14,7 +14,7 @@ from validator.stream.jars import find_java, resolve
 
 HERE: Final = Path(__file__).parent
 SOURCES: Final = HERE / "java"
-WORK: Final = SOURCES / "Work.java"
+GENERIC: Final = (SOURCES / "Work.java", SOURCES / "Matcher.java")
 """What the generic jobs share."""
 
 

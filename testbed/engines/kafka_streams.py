@@ -7,7 +7,7 @@ from typing import Final
 
 from testbed.engines.base import EngineError
 from testbed.engines.effective import CLIENT_LOGGERS, ClientConfig, Effective, client_configs, seconds
-from testbed.engines.jvm import HERE, SOURCES, WORK, JvmEngine
+from testbed.engines.jvm import GENERIC, HERE, SOURCES, JvmEngine
 from testbed.engines.real import EngineRefused, RealEngineSettings
 from testbed.engines.settings import Guarantee
 from testbed.engines.work import work_options
@@ -22,9 +22,10 @@ class KafkaStreamsEngine(JvmEngine):
 
     name = "kafka_streams"
     guarantees = ("exactly_once", "at_least_once")
-    operators = ("tumbling", "distinct", "passthrough", "running_aggregate", "interval")
+    operators = ("tumbling", "distinct", "sliding", "session", "passthrough", "running_aggregate", "interval")
+    runs_stages = True
     lock = HERE / "kafka_streams.lock"
-    sources = (SOURCES / "KafkaStreamsJob.java", WORK)
+    sources = (SOURCES / "KafkaStreamsJob.java", *GENERIC)
     standbys = 1
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, Self
+from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -108,7 +108,7 @@ PROFILES: Final[Mapping[str, Mapping[str, Timeouts]]] = {
 
 
 _AGGREGATES: Final = frozenset({"count", "sum", "min", "max"})
-"""Those of the generic jobs."""
+"""Those of all generic jobs."""
 
 WORKERS_MAX: Final = 5
 """Most workers of an engine, as in OSPBench and PGVal."""
@@ -158,6 +158,8 @@ class RealEngineSettings(BaseModel):
     """The separate network of the first worker, with Storm also of its Supervisor; None: no separate network."""
     workload: Annotated[str, AfterValidator(known)] = DEFAULT
     input: str = "click"
+    parameters: Mapping[str, Any] = {}
+    """Those of the workload that do not have their default values."""
     update_input: str = "update"
     """In a join: the input that is joined with ``input``."""
     join: Join = "inner"
@@ -193,6 +195,11 @@ class RealEngineSettings(BaseModel):
         return self
 
     @property
+    def configured(self) -> Workload:
+        """The workload, with its parameters."""
+        return built()[self.workload].model_validate(self.parameters)
+
+    @property
     def joins(self) -> bool:
         """Whether the job joins two inputs."""
         return len(built()[self.workload].streams) > 1
@@ -213,14 +220,13 @@ def operator_of(of: Workload) -> str:
     return str(of.operator(1).get("operator", "tumbling"))
 
 
-def _computes(operators: Sequence[str], of: Workload) -> bool:
-    """Whether a generic job with these operators computes a workload: it decodes texts, each with an id and one key,
-    and its results have nothing beside ids or aggregates."""
+def _is_plain(of: Workload) -> bool:
+    """Whether a workload reads texts, each with an id and one key, and its results have nothing beside ids or
+    aggregates."""
     return (
-        operator_of(of) in operators
-        and not any(stream.layout or stream.has_words or "id" not in stream.fields for stream in of.streams)
-        and {what.partition("(")[0] for what in of.aggregates.values()} <= _AGGREGATES
-        and not (of.carried or of.states_beside_ids or of.follows)
+        {what.partition("(")[0] for what in of.aggregates.values()} <= _AGGREGATES
+        and not any(stream.layout for stream in of.streams)
+        and not (of.carried or of.changes or of.states_beside_ids or of.follows)
     )
 
 
@@ -231,6 +237,10 @@ class RealEngine(ProcessEngine):
     """The guarantees that it supports."""
     operators: tuple[str, ...] = ()
     """What its generic job computes."""
+    runs_stages: bool = False
+    """Whether the job also runs stages of chains: ids of several fields, and results with other fields beside ids."""
+    matches: bool = False
+    """Whether the job also finds the keys of raw events by rules."""
     commits_without_pause: bool = False
     """Whether it supports a commit interval of 0."""
     standbys: int = 0
@@ -262,7 +272,12 @@ class RealEngine(ProcessEngine):
     @classmethod
     def workloads(cls) -> tuple[str, ...]:
         """The workloads that its job supports."""
-        return tuple(kind for kind in built() if _computes(cls.operators, named(kind)))
+        return tuple(kind for kind in built() if cls._computes(named(kind)))
+
+    @classmethod
+    def _computes(cls, of: Workload) -> bool:
+        fits = cls.matches if any(stream.layout for stream in of.streams) else cls.runs_stages
+        return operator_of(of) in cls.operators and (fits or _is_plain(of))
 
     def counters(self) -> dict[str, dict[str, float]]:
         """Return the engine's own counters: part of the engine -> name -> value. Totals begin again at a restart of

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from generator.workloads.kinds import named
 from testbed.checkout import python_path
 from testbed.engines.base import EngineError
 from testbed.engines.effective import ClientConfig, Effective, client_configs
@@ -47,7 +46,7 @@ class SparkEngine(RealEngine):
         if settings.joins and settings.idle_after_seconds is not None:
             raise EngineRefused("The windows of spark's join wait for both inputs; leave out idle_after_seconds.")
         own = SparkSettings.of(settings)
-        if own.output_mode == "update" and (own.joins or operator_of(named(own.workload)) == "session"):
+        if own.output_mode == "update" and (own.joins or operator_of(own.configured) == "session"):
             raise EngineRefused("spark's joins and sessions have no output mode update; use append.")
         super().__init__(own, folder, roles=["driver"])
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from generator.workloads.kinds import named
 from generator.workloads.seam import Stream, Workload
 from testbed.engines.real import operator_of
 from testbed.engines.spark_settings import SparkSettings
@@ -26,7 +25,7 @@ _WITHOUT_WINDOWS: Final = ("passthrough", "running_aggregate", "interval")
 
 def results(records: Sequence[DataFrame], settings: SparkSettings) -> DataFrame:
     """Return (key, value) of the results, from the Kafka records of each input. Undecodable records are left out."""
-    of = named(settings.workload)
+    of = settings.configured
     operator = of.operator(settings.window_ms)
     filters = (operator.get("where"), operator.get("where_right"))
     inputs = [_events(one, side, of, filters[side], settings) for side, one in enumerate(records)]

@@ -6,7 +6,6 @@ from typing import Final, Literal, Self
 
 from pydantic import Field
 
-from generator.workloads.kinds import named
 from testbed.engines.real import RealEngineSettings, operator_of
 
 StateStore = Literal["memory", "rocksdb"]
@@ -44,7 +43,7 @@ class SparkSettings(RealEngineSettings):
     @property
     def mode(self) -> OutputMode:
         """The query's output mode. A running aggregate never closes."""
-        return "update" if operator_of(named(self.workload)) == "running_aggregate" else self.output_mode
+        return "update" if operator_of(self.configured) == "running_aggregate" else self.output_mode
 
     @property
     def watermark_delay_ms(self) -> int:

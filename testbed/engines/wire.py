@@ -192,6 +192,21 @@ def beside_ids(rows: Sequence[Mapping[str, Any]], of: Workload) -> dict[str, Any
     return carried | {name: aggregated(what, rows) for name, what in of.aggregates.items()}
 
 
+def changes(result: Result, rows: Sequence[Mapping[str, Any]], of: Workload, slide_ms: int) -> dict[str, float | None]:
+    """Return the relative changes in the window ``result``. ``rows``: the fields of its events."""
+    last = result.window_end_ms // slide_ms - 1
+    periods = {time_ms // slide_ms: row for time_ms, row in zip(result.times_ms, rows, strict=True)}
+    return {
+        f"{name}Change{back}": _change(periods.get(last - back, {}).get(name), periods.get(last, {}).get(name))
+        for name in of.changes
+        for back in range(1, (result.window_end_ms - result.window_start_ms) // slide_ms)
+    }
+
+
+def _change(then: float | None, now: float | None) -> float | None:
+    return None if not then or now is None else (now - then) / then
+
+
 def _window(result: Result) -> dict[str, str]:
     return {
         "windowStart": timestamp_text(result.window_start_ms).decode(),
@@ -200,11 +215,13 @@ def _window(result: Result) -> dict[str, str]:
 
 
 def aggregated(what: str, rows: Sequence[Mapping[str, Any]]) -> int | float | None:
-    """Return an aggregate of whole numbers: `count`, or `sum`, `min`, `max` or `avg` of a field."""
+    """Return an aggregate of whole numbers: `count`, or `sum`, `sum_mod64`, `min`, `max` or `avg` of a field."""
     if what == "count":
         return len(rows)
     how, _, path = what.rstrip(")").partition("(")
     numbers = [int(row[path]) for row in rows if path in row]
+    if how == "sum_mod64":
+        return sum(numbers) % (1 << 64)
     if how == "sum":
         return sum(numbers)
     if how == "avg":

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from generator.workloads.kinds import named
-from generator.workloads.seam import Stream
+from generator.workloads.seam import Stream, Workload
+from generator.workloads.shufflebench import ShuffleBench
 from testbed.engines.real import RealEngineSettings, operator_of
 
 _EPOCH: Final = "1970-01-01T00:00:00.000"
@@ -16,7 +17,7 @@ _TIMES: Final = ("slide", "gap", "before", "after")
 
 def work_options(settings: RealEngineSettings) -> dict[str, str]:
     """Topics, operator, and the fields of events and results."""
-    of = named(settings.workload)
+    of = settings.configured
     operator = of.operator(settings.window_ms)
     filters = (operator.get("where", {}), operator.get("where_right", {}))
     return {
@@ -25,14 +26,20 @@ def work_options(settings: RealEngineSettings) -> dict[str, str]:
         "job.late": ",".join(settings.late_topics),
         "job.operator": operator_of(of),
         "job.join": settings.join,
-        "job.window.ms": str(settings.window_ms),
+        "job.window.ms": str(operator.get("window_ms", settings.window_ms)),
         **{f"job.{name}.ms": str(operator.get(f"{name}_ms", 0)) for name in _TIMES},
-        "job.behind.ms": str(settings.max_disorder_ms + settings.allowed_lateness_ms),
+        "job.behind.ms": str(
+            max(settings.max_disorder_ms, operator.get("max_disorder_ms", 0)) + settings.allowed_lateness_ms
+        ),
         "job.idle.ms": str(round((settings.idle_after_seconds or 0) * 1000)),
         "job.key": of.key,
-        "job.id.lists": ",".join(of.id_lists),
+        "job.id.lists": ",".join(of.id_lists if of.has_ids else ()),
         "job.aggregates": ",".join(f"{name}={what}" for name, what in of.aggregates.items()),
         "job.kept": ",".join(of.kept),
+        "job.carried": ",".join(of.carried),
+        "job.changes": ",".join(of.changes),
+        "job.partitioned.by": of.partitioned_by or "",
+        **_matching(of),
         **{f"job.factor.{name}": factor for name, factor in of.factors.items()},
         **{
             f"job.{place}.{name}": value
@@ -52,7 +59,16 @@ def _fields(stream: Stream) -> dict[str, str]:
         "late.rest": "".join(f',"{one["id"]}":0,"{one["event_time"]}":"{_EPOCH}"' for one in absent),
         "unit": stream.time_unit or "",
         "columns": ",".join(stream.columns),
+        "id.paths": ",".join(stream.id_paths),
+        "layout": ",".join(f"{name}@{at['offset']}" for name, at in stream.layout.items() if at["type"] == "int64"),
     }
+
+
+def _matching(of: Workload) -> dict[str, str]:
+    """The rules of ShuffleBench, and the size of a state."""
+    if not isinstance(of, ShuffleBench):
+        return {"job.matcher": "", "job.state.bytes": "0"}
+    return {"job.matcher": f"{of.rules},{of.selectivity},{of.zipf}", "job.state.bytes": str(of.state)}
 
 
 def _filter(where: Mapping[str, Any]) -> dict[str, str]:

@@ -163,7 +163,7 @@ def owed(workload: Workload, streams: list[list[Event]]) -> int:
         return sum(int(fields["draw"]) < 100_000 for *_, fields in events)
     if oracle["kind"] == "distinct":
         return len({(key, at // WINDOW_MS, event_id) for key, at, event_id, _ in events})
-    return len(events) * (2 if oracle["kind"] == "sliding_window" else 1)
+    return sum(map(len, cells_of(workload, events, WINDOW_MS).values())) if "slide" in oracle else len(events)
 
 
 def has_late_events(workload: Workload) -> bool:

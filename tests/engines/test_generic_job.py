@@ -8,7 +8,7 @@ none is repeated. Spark repeats the results of a batch that it had not committed
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,24 @@ from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import Guarantee
 from tests.engines.judged import judged
 from tests.engines.killed_run import EVENTS_PER_WINDOW, PARTITIONS, SETTLE_SECONDS_MAX, WINDOW_MS, KilledRun
+from tests.engines.killed_workloads import ALONE, PAIRS
 from tests.engines.reading import messages
-from tests.workload_count import Cell, Event, cells_of, deviations, event_of, ids_in, results_of, wrong_pairs
+from tests.workload_count import (
+    Cell,
+    Event,
+    cells_of,
+    deviations,
+    event_of,
+    ids_in,
+    results_of,
+    wrong_pairs,
+)
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
 
 WINDOWS = ("tumbling", "distinct", "sliding", "session")
+PARAMETERS: dict[str, dict[str, Any]] = {"shufflebench": {"rules": 200, "selectivity": 0.9, "zipf": 0.4}}
+"""Of workloads whose default values suit longer loads."""
 
 
 class WorkloadRun(KilledRun):
@@ -44,7 +56,11 @@ class WorkloadRun(KilledRun):
         output_mode: str = "append",
     ) -> None:
         super().__init__(broker, topic_names)
-        self.name, self.workload, self.output_mode = name, named(kind), output_mode
+        self.parameters = PARAMETERS.get(kind, {})
+        self.name, self.output_mode = name, output_mode
+        self.workload = named(kind).model_copy(update=self.parameters)
+        disorder_ms = self.workload.operator(WINDOW_MS).get("max_disorder_ms", 0)
+        self.max_disorder_ms = max(self.max_disorder_ms, disorder_ms)
         self.guarantee: Guarantee = "at_least_once" if name == "spark" else "exactly_once"
         self.operator = operator_of(self.workload)
         self.waits = self.operator in WINDOWS and output_mode == "append"
@@ -57,30 +73,28 @@ class WorkloadRun(KilledRun):
     def engine(self, name: str, folder: Path, **more: Any) -> RealEngine:
         """Return the engine ``name`` with two workers that run the workload, not started."""
         mode = {"output_mode": self.output_mode} if name == "spark" else {}
-        return super().engine(name, folder, workload=self.workload.kind, **mode, **more)
+        return super().engine(name, folder, workload=self.workload.kind, parameters=self.parameters, **mode, **more)
 
     def load(self) -> dict[str, Any]:
         """The load, in which no event is late."""
-        given = {**super().load(), "workload": self.workload.kind}
+        first = self.workload.stages[0]
+        given = {**super().load(), "workload": {"kind": first.kind, **self.parameters}}
         given.pop("lateness", None)
-        return given | self.workload.settings(WINDOW_MS, EVENTS_PER_WINDOW)
+        return given | first.settings(WINDOW_MS, EVENTS_PER_WINDOW)
 
     def events(self) -> list[Event]:
         """The events whose results are due: without a filter's others, and without those that only close windows."""
         [stream] = self.workload.streams
         found = [event_of(stream, message.value() or b"") for message in messages(self.bootstrap_servers, self.input)]
-        newest = max(at for _, at, _, _ in found)
+        newest = max((at for _, at, _, _ in found), default=0)
         where = self.workload.operator(WINDOW_MS).get("where", {})
         return [event for event in found if passes(where, event[3]) and (event[1] < newest or not self.waits)]
 
     def cells(self) -> Mapping[Cell, Sequence[Event]]:
         """The due events of each cell."""
-        given, events = self.workload.operator(WINDOW_MS), self.events()
         if self.operator == "session":
-            return sessions(events, given["gap_ms"])
-        if self.operator == "sliding":
-            return slid(events, given["slide_ms"])
-        return cells_of(self.workload, events, WINDOW_MS)
+            return sessions(self.events(), self.workload.operator(WINDOW_MS)["gap_ms"])
+        return cells_of(self.workload, self.events(), WINDOW_MS)
 
     def output_section(self) -> dict[str, Any]:
         """The sidecar's settings of the output topic."""
@@ -98,7 +112,7 @@ class WorkloadRun(KilledRun):
         newest = newest_of([cell for cell, _ in results_of(self.workload, results)], results)
         if self.output_section().get("emission") == "cumulative":
             results = newest
-        if self.workload.aggregates:
+        if not self.workload.has_ids:
             found = Counter(deviations(self.workload, self.events(), newest, WINDOW_MS))
             return dict(found + self._again(results))
         due = Counter((cell, event[2]) for cell, its in self.cells().items() for event in its)
@@ -128,7 +142,7 @@ class WorkloadRun(KilledRun):
 
     def validate(self, folder: Path, effective: Effective) -> tuple[int, dict[str, Any]]:
         """Run ``streamproof validate --once`` on the topics at rest; return its status and its report."""
-        has_ids = not self.workload.aggregates
+        has_ids = self.workload.has_ids
         streams = zip(self.workload.streams, self.inputs, strict=True)
         given = {
             "pipeline": self.workload.kind,
@@ -156,7 +170,7 @@ class PairedRun(WorkloadRun):
 
     def engine(self, name: str, folder: Path, **more: Any) -> RealEngine:
         """Return the engine, with both inputs."""
-        return super().engine(name, folder, update_input=self.right, **more)
+        return super().engine(name, folder, update_input=self.right, late_updates=self.late, **more)
 
     def load(self) -> dict[str, Any]:
         """The load of both streams."""
@@ -175,8 +189,12 @@ class PairedRun(WorkloadRun):
 
 def passes(where: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
     """Whether an event passes a workload's filter."""
-    value = fields[where["field"]] if where else None
-    return not where or (where["contains"] in value if "contains" in where else int(str(value)) < where["below"])
+    if not where:
+        return True
+    value = fields[where["field"]]
+    if "one_of" in where:
+        return value in where["one_of"]
+    return where["contains"] in value if "contains" in where else int(str(value)) < where["below"]
 
 
 def sessions(events: Iterable[Event], gap_ms: int) -> Mapping[Cell, Sequence[Event]]:
@@ -193,16 +211,6 @@ def sessions(events: Iterable[Event], gap_ms: int) -> Mapping[Cell, Sequence[Eve
     return cells
 
 
-def slid(events: Iterable[Event], slide_ms: int) -> Mapping[Cell, Sequence[Event]]:
-    """The events of each window that slides."""
-    cells: dict[Cell, list[Event]] = defaultdict(list)
-    for event in events:
-        newest = event[1] // slide_ms * slide_ms
-        for start in range(newest, event[1] - WINDOW_MS, -slide_ms):
-            cells[start, event[0]].append(event)
-    return cells
-
-
 def newest_of(cells: Iterable[Cell], results: Iterable[Message]) -> list[Message]:
     """The newest result of each cell."""
     return list(dict(zip(cells, results, strict=True)).values())
@@ -211,27 +219,9 @@ def newest_of(cells: Iterable[Cell], results: Iterable[Message]) -> list[Message
 @pytest.mark.parametrize(
     ("name", "kind", "output_mode"),
     [
-        ("kafka_streams", "statistics", "append"),
-        ("kafka_streams", "nexmark_q12", "append"),
-        ("kafka_streams", "nexmark_q7", "append"),
-        ("kafka_streams", "projection", "append"),
-        ("kafka_streams", "distinct", "append"),
-        ("flink", "statistics", "append"),
-        ("flink", "wordcount", "append"),
-        ("flink", "nexmark_q7", "append"),
-        ("flink", "nexmark_q5", "append"),
-        ("flink", "session_window", "append"),
-        ("flink", "sample", "append"),
-        ("flink", "distinct", "append"),
-        ("spark", "statistics", "append"),
-        ("spark", "wordcount", "append"),
-        ("spark", "nexmark_q7", "append"),
+        *((name, kind, "append") for name, kind in ALONE),
         ("spark", "nexmark_q7", "update"),
         ("spark", "nexmark_q12", "update"),
-        ("spark", "nexmark_q5", "append"),
-        ("spark", "session_window", "append"),
-        ("spark", "sample", "append"),
-        ("spark", "distinct", "append"),
     ],
 )
 def test_a_killed_worker_costs_what_the_guarantee_allows(
@@ -248,11 +238,11 @@ def test_a_killed_worker_costs_what_the_guarantee_allows(
     assert name == "spark" or repeated == 0
 
 
-@pytest.mark.parametrize("name", ["kafka_streams", "flink", "spark"])
+@pytest.mark.parametrize(("name", "kind"), PAIRS)
 def test_a_killed_worker_loses_no_pair(
-    broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path, name: str
+    broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path, name: str, kind: str
 ) -> None:
-    run = PairedRun(broker, topic_names, name, "nexmark_q20")
+    run = PairedRun(broker, topic_names, name, kind)
     repeated = agreed(run, tmp_path)
     assert len(run.values(run.output)) > 2_000
     assert name == "spark" or repeated == 0

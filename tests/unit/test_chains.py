@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, NamedTuple
@@ -14,20 +14,16 @@ import pytest
 from generator.workloads.kinds import built, named
 from testbed.engines.core import LateEvent, Result
 from testbed.engines.mutations import AppliedMutation, EmittedResult, Mutation, Rates, mutate
-from testbed.run_files import SidecarFile, Topics
-from tests.unit.local_run import judged
-from tests.unit.memory_tables import MemoryTables
+from testbed.run_files import Topics
 from tests.unit.pipeline_shapes import log
-from tests.unit.workload_shapes import WINDOW_MS, events_of, load_of, logged, written
-from tests.workload_count import Cell, deviations, epoch_ms, event_of, violations, wrong_pairs
+from tests.unit.workload_shapes import WINDOW_MS, Logs, events_of, load_of, logged, reported, written
+from tests.workload_count import deviations, epoch_ms, event_of, wrong_pairs
 from validator.codecs.one_record import Record
 from validator.model.classes import Verdict
-from validator.model.snapshot import Snapshot
 
 pytestmark = pytest.mark.unit
 
-Logs = Mapping[str, Sequence[Record]]
-CHAINS: Final = ("nexmark_q4", "nexmark_q5_max", "traffic_lanes")
+CHAINS: Final = ("nexmark_q4", "nexmark_q5_max", "traffic_changes")
 STAGES: Final = [(chain, number) for chain in CHAINS for number in range(len(named(chain).stages))]
 LONGER: Final = {"nexmark_q4": 3_000}
 OF_IDS: Final = {Mutation.DROP: 0.03, Mutation.DUPLICATE: 0.03, Mutation.INVENT: 0.03, Mutation.DROP_CELL: 0.05}
@@ -66,17 +62,6 @@ def of_stages(chain: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Topics,
         found.append((topics, inputs, results))
         inputs = results
     return found
-
-
-def reported(topics: Topics, logs: Logs, folder: Path) -> tuple[Snapshot, dict[tuple[str, Cell], int]]:
-    """The report of the sidecar of one stage, and the violations that it has on record."""
-    folder.mkdir()
-    file = SidecarFile(
-        pipeline="stage", guarantee="exactly_once", engine="reference", window_ms=WINDOW_MS,
-        overdue_after_ms=1_000, missing_after_ms=2_000, topics=topics,
-    ).write("b:1", folder)  # fmt: skip
-    tables = MemoryTables()
-    return judged(file.read_text(), logs, folder / "state", tables=tables), violations(tables)
 
 
 @pytest.mark.parametrize(("chain", "number"), STAGES)
@@ -186,3 +171,21 @@ def test_38_observations_a_second_become_12_results(monkeypatch: pytest.MonkeyPa
         assert (one["lanes"], one["flow"]) == (len(flows), sum(flows))
         assert one["speed"] == pytest.approx(fmean(speeds))
     assert {len(one["laneIds"]) for one in results} == {1, 2}
+
+
+def test_flow_and_speed_change_from_second_to_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    *_, (_, inputs, results) = of_stages("traffic_changes", monkeypatch)
+    points = {(one["measurementId"], epoch_ms(one["windowStart"])): one for one in values_of(inputs["point"])}
+    found = values_of(results["output"])
+    for one in found:
+        now, one_before, two_before = (
+            points.get((one["measurementId"], epoch_ms(one["windowEnd"]) - back * WINDOW_MS)) for back in (1, 2, 3)
+        )
+        for name, then, changed in (
+            (name, then, f"{name}Change{back}")
+            for name in ("flow", "speed")
+            for back, then in ((1, one_before), (2, two_before))
+        ):
+            known = now and then and then[name]
+            assert one[changed] == (pytest.approx((now[name] - then[name]) / then[name]) if known else None)
+    assert sum(one["flowChange2"] is not None for one in found) > 50

@@ -13,6 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from generator import config as generator_config
+from generator.workloads.kinds import named
 from testbed.demo.files import engine_settings, real_settings, topics, write_load, write_sidecar
 from testbed.demo.options import DemoRefused, plan_of
 from testbed.engines.flink import FlinkEngine
@@ -148,14 +149,17 @@ def test_the_demos_files_of_a_join_are_consistent(engine: str, tmp_path: Path) -
 @pytest.mark.parametrize("engine", REGISTRY)
 def test_the_sidecar_accepts_the_demos_file_of_every_workload_of_an_engine(engine: str, tmp_path: Path) -> None:
     for workload in REGISTRY[engine].workloads:
-        config = load(write_sidecar("127.0.0.1:1", plan(engine, workload), tmp_path), environment={})
+        its = plan(engine, workload)
+        config = load(write_sidecar("127.0.0.1:1", its, tmp_path), environment={})
+        made = real_settings(its, "127.0.0.1:1")
+        assert (made.inputs, made.output) == (tuple(read.topic for read in config.inputs), config.outputs[0].topic)
         drops = engine == "spark" and config.oracle.kind in (
             "tumbling_window", "sliding_window", "distinct", "windowed_join"
         )  # fmt: skip
         assert config.timing.late_policy == ("drop" if drops else "report"), workload
         restates = config.outputs[0].emission == "cumulative"
         assert restates == (
-            config.oracle.kind == "running_aggregate" and (engine == "spark" or workload == "statistics")
+            config.oracle.kind == "running_aggregate" and (engine == "spark" or bool(named(workload).aggregates))
         )
 
 

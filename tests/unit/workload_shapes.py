@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -15,11 +16,16 @@ from testbed.engines.job import Job, OutputPlanner, core_of
 from testbed.engines.reference import honest
 from testbed.engines.settings import EngineSettings
 from testbed.engines.sinks import Output
-from testbed.run_files import Topics
+from testbed.run_files import SidecarFile, Topics
+from tests.unit.local_run import judged
+from tests.unit.memory_tables import MemoryTables
 from tests.unit.pipeline_shapes import START_MS, Shape, log, one
 from tests.unit.sent_records import Sent, sent
+from tests.workload_count import Cell, violations
 from validator.codecs.one_record import Record
+from validator.model.snapshot import Snapshot
 
+Logs = Mapping[str, Sequence[Record]]
 WINDOW_MS: Final = 10_000
 LONGER: Final = {"nexmark_q3": 6_000, "statistics": 2_400, "distinct_count": 4_000}
 """Number of events where few are joined or repeated, or there are many keys."""
@@ -75,6 +81,17 @@ def written(
 def logged(outputs: Iterable[Output], topic: str) -> list[Record]:
     """The records of a topic."""
     return log(one(it.value, it.key, START_MS) for it in outputs if it.topic == topic)
+
+
+def reported(topics: Topics, logs: Logs, folder: Path) -> tuple[Snapshot, dict[tuple[str, Cell], int]]:
+    """The report of the sidecar of one stage, and the violations that it has on record."""
+    folder.mkdir()
+    file = SidecarFile(
+        pipeline="stage", guarantee="exactly_once", engine="reference", window_ms=WINDOW_MS,
+        overdue_after_ms=1_000, missing_after_ms=2_000, topics=topics,
+    ).write("b:1", folder)  # fmt: skip
+    tables = MemoryTables()
+    return judged(file.read_text(), logs, folder / "state", tables=tables), violations(tables)
 
 
 def load_of(workload: Workload) -> dict[str, Any]:

@@ -1,3 +1,4 @@
+import java.nio.charset.Charset;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -65,7 +66,8 @@ public final class FlinkJob {
 
     @Override
     public Work.Event deserialize(byte[] bytes) {
-      Work.Event event = bytes == null ? null : work.event(side, new String(bytes, StandardCharsets.UTF_8));
+      Work.Event event =
+          bytes == null ? null : work.event(side, new String(bytes, work.sides().get(side).charset()));
       if (event == null) {
         System.out.println("undecodable: a record of " + work.sides().get(side).topic());
       }
@@ -103,9 +105,9 @@ public final class FlinkJob {
         answered.update(window.getEnd());
       }
       Work.Cell cell = new Work.Cell(work);
-      events.forEach(event -> cell.add(event.side, event.id, event.numbers));
+      events.forEach(event -> cell.add(Work.Part.of(event)));
       if (cell.hasResult()) {
-        out.collect(Tuple2.of(key, cell.result(key, window.getStart(), window.getEnd())));
+        out.collect(Tuple2.of(cell.recordKey(key), cell.result(key, window.getStart(), window.getEnd())));
       }
     }
   }
@@ -144,21 +146,24 @@ public final class FlinkJob {
     @Override
     public void processElement(
         Work.Event left, Work.Event right, Context context, Collector<Tuple2<String, String>> out) {
-      out.collect(Tuple2.of(left.key, work.pair(left.key, left.timeMs, left.id, right.id)));
+      String[] pair = work.pair(left.key, left.timeMs, Work.Part.of(left), Work.Part.of(right));
+      out.collect(Tuple2.of(pair[0], pair[1]));
     }
   }
 
   /** Serializes the key or the JSON of a result. A class and no lambda, because the sink reads its type argument. */
   private static final class Part implements SerializationSchema<Tuple2<String, String>> {
     private final int field;
+    private final String charset;
 
-    Part(int field) {
+    Part(int field, Charset charset) {
       this.field = field;
+      this.charset = charset.name();
     }
 
     @Override
     public byte[] serialize(Tuple2<String, String> answer) {
-      return answer.<String>getField(field).getBytes(StandardCharsets.UTF_8);
+      return answer.<String>getField(field).getBytes(Charset.forName(charset));
     }
   }
 
@@ -177,7 +182,7 @@ public final class FlinkJob {
         .build();
   }
 
-  private static KafkaSink<Tuple2<String, String>> sink(Properties job, String topic) {
+  private static KafkaSink<Tuple2<String, String>> sink(Properties job, String topic, Charset charset) {
     return KafkaSink.<Tuple2<String, String>>builder()
         .setBootstrapServers(job.getProperty("job.bootstrap.servers"))
         .setDeliveryGuarantee(DeliveryGuarantee.valueOf(job.getProperty("job.guarantee")))
@@ -186,8 +191,8 @@ public final class FlinkJob {
         .setProperty("max.request.size", job.getProperty("job.max.request.size"))
         .setRecordSerializer(KafkaRecordSerializationSchema.<Tuple2<String, String>>builder()
             .setTopic(topic)
-            .setKeySerializationSchema(new Part(0))
-            .setValueSerializationSchema(new Part(1))
+            .setKeySerializationSchema(new Part(0, StandardCharsets.UTF_8))
+            .setValueSerializationSchema(new Part(1, charset))
             .build())
         .build();
   }
@@ -213,6 +218,10 @@ public final class FlinkJob {
     }
     // After the source, so that all events move the watermark.
     events = events.filter(event -> event.passes).uid("filter");
+    if (work.matcher() != null) {
+      events = events.<Work.Event>flatMap((event, out) -> work.keyed(event).forEach(out::collect))
+          .returns(Work.Event.class).uid("matches");
+    }
     OutputTag<Work.Event> late = new OutputTag<>("late", TypeInformation.of(Work.Event.class));
     SingleOutputStreamOperator<Tuple2<String, String>> results = switch (work.operator()) {
       case "passthrough" -> events.map(event -> Tuple2.of(event.key, work.each(event))).returns(ANSWER);
@@ -223,12 +232,12 @@ public final class FlinkJob {
       default -> events.keyBy(event -> event.key).window(windows(work)).sideOutputLateData(late)
           .process(new Windows(work, late), ANSWER);
     };
-    results.uid("results").sinkTo(sink(job, work.output())).uid("output");
+    results.uid("results").sinkTo(sink(job, work.output(), work.charset())).uid("output");
     for (int i = 0; i < work.sides().size() && !WITHOUT_LATE.contains(work.operator()); i++) {
       int side = i;
       results.getSideOutput(late).filter(event -> event.side == side).uid("late-of-" + side)
           .map(event -> Tuple2.of(event.key, work.late(event))).returns(ANSWER).uid("late-" + side)
-          .sinkTo(sink(job, work.sides().get(side).late())).uid("late-sink-" + side);
+          .sinkTo(sink(job, work.sides().get(side).late(), StandardCharsets.UTF_8)).uid("late-sink-" + side);
     }
     environment.execute(work.operator());
   }

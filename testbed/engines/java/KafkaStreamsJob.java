@@ -40,10 +40,11 @@ import org.apache.kafka.streams.state.Stores;
  * The operators of the workloads on Kafka Streams. {@link Work} has the fields of events and results.
  *
  * <ul>
- *   <li>{@code tumbling}: a result for each key and window, with the ids of its events or aggregates of a field. With
- *       two inputs it is a join: a result has the ids of both, each once. Late events go to a separate topic for each
- *       input. It uses the Processor API, because the DSL drops late events silently, and its join has a result for
- *       each pair. {@code distinct}: each id once.
+ *   <li>{@code tumbling, sliding, session}: a result for each key and window, with the ids of its events or aggregates
+ *       of a field. With two inputs it is a join: a result has the ids of both, each once. Late events go to a separate
+ *       topic for each input. It uses the Processor API, because the DSL drops late events silently, and its join has a
+ *       result for each pair. Sliding windows are those of the DSL's {@code TimeWindows.advanceBy}, which its
+ *       {@code SlidingWindows} are not. {@code distinct}: each id once.
  *   <li>{@code interval}: a result for each pair of events of two inputs whose times are close, with the ids of both.
  *       The second event to arrive makes the result, so none is late; all events stay in the state.
  *   <li>{@code running_aggregate}: a result for each event, with its id, or with aggregates of all events of its key.
@@ -62,7 +63,7 @@ import org.apache.kafka.streams.state.Stores;
  */
 public final class KafkaStreamsJob {
   private static final String MARK = "\u0000"; // first character of a mark's key; no key of an event has it
-  private static final Set<String> WINDOWS = Set.of("tumbling", "distinct");
+  private static final Set<String> WINDOWS = Set.of("tumbling", "distinct", "sliding", "session");
   private static final Map<String, Set<String>> COUNTED = Map.of(
       "stream-thread-metrics", Set.of("process-total", "commit-total", "task-created-total"),
       "consumer-fetch-manager-metrics", Set.of("records-consumed-total"),
@@ -121,7 +122,7 @@ public final class KafkaStreamsJob {
         context.forward(new Record<>(event.key, side + record.value(), record.timestamp()));
       }
       newestMs = Math.max(newestMs, event.timeMs);
-      long passed = Math.floorDiv(newestMs - work.behindMs(), work.windowMs()) * work.windowMs();
+      long passed = Math.floorDiv(newestMs - work.behindMs(), work.stepMs()) * work.stepMs();
       if (passed > passedMs || idle) {
         passedMs = Math.max(passed, passedMs);
         idle = false;
@@ -143,51 +144,85 @@ public final class KafkaStreamsJob {
     }
   }
 
-  /** The windows of the keys of one task. */
-  private static final class Windows implements Processor<String, String, String, Answer> {
-    private final Work work;
-    private final List<Integer> partitions;
-    private ProcessorContext<String, Answer> context;
-    private KeyValueStore<Bytes, byte[]> entries; // end of window, key, increasing number -> side, id, numbers
-    private KeyValueStore<String, Long> marks;
-    private long closedMs;
+  /** An operator on the events of the keys of one task. */
+  private abstract static class Operator implements Processor<String, String, String, Answer> {
+    protected final Work work;
+    protected KeyValueStore<Bytes, byte[]> entries;
+    protected ProcessorContext<String, Answer> context;
     private long lastNumber;
 
-    Windows(Job job) {
-      work = job.work;
-      partitions = job.partitions;
+    Operator(Work work) {
+      this.work = work;
     }
 
     @Override
     public void init(ProcessorContext<String, Answer> given) {
       context = given;
       entries = context.getStateStore("entries");
-      marks = context.getStateStore("marks");
-      closedMs = Optional.ofNullable(marks.get("closed")).orElse(0L);
     }
 
     @Override
     public void process(Record<String, String> record) {
       if (record.key().startsWith(MARK)) {
-        advance(record.key(), Long.parseLong(record.value()), record.timestamp());
-        return;
+        passed(record.key(), Long.parseLong(record.value()), record.timestamp());
+      } else {
+        take(work.event(record.value().charAt(0) - '0', record.value().substring(1)), record.timestamp());
       }
-      int side = record.value().charAt(0) - '0';
-      Work.Event event = work.event(side, record.value().substring(1));
-      long end = (Math.floorDiv(event.timeMs, work.windowMs()) + 1) * work.windowMs();
-      if (end <= closedMs) {
-        Answer late = new Answer(work.sides().get(side).late(), work.late(event));
-        context.forward(new Record<>(event.key, late, record.timestamp()));
-        return;
-      }
-      lastNumber = Math.max(lastNumber + 1, System.currentTimeMillis() * 1000);
-      byte[] name = event.key.getBytes(StandardCharsets.UTF_8);
-      ByteBuffer key = ByteBuffer.allocate(16 + name.length).putLong(end).put(name).putLong(lastNumber);
-      String entry = side + event.id + Work.NEXT + String.join(Work.NEXT, event.numbers);
-      entries.put(Bytes.wrap(key.array()), entry.getBytes(StandardCharsets.UTF_8));
     }
 
-    private void advance(String partition, long ms, long timestamp) {
+    /** An event has arrived. */
+    abstract void take(Work.Event event, long timestamp);
+
+    /** A source partition has passed an instant, which concerns windows only. */
+    void passed(String partition, long ms, long timestamp) {}
+
+    void answer(String key, String result, long timestamp) {
+      context.forward(new Record<>(key, new Answer(work.output(), result), timestamp));
+    }
+
+    /** Increases, also from one process to the next. */
+    long nextNumber() {
+      lastNumber = Math.max(lastNumber + 1, System.currentTimeMillis() * 1000);
+      return lastNumber;
+    }
+
+    static byte[] bytes(String text) {
+      return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+    static String text(byte[] bytes) {
+      return new String(bytes, StandardCharsets.UTF_8);
+    }
+  }
+
+  /** Windows, which close when all source partitions have passed their end. */
+  private abstract static class Closing extends Operator {
+    protected long closedMs;
+    private final List<Integer> partitions;
+    private KeyValueStore<String, Long> marks;
+
+    Closing(Job job) {
+      super(job.work);
+      partitions = job.partitions;
+    }
+
+    @Override
+    public void init(ProcessorContext<String, Answer> given) {
+      super.init(given);
+      marks = context.getStateStore("marks");
+      closedMs = Optional.ofNullable(marks.get("closed")).orElse(0L);
+    }
+
+    @Override
+    void take(Work.Event event, long timestamp) {
+      if (!keep(event)) {
+        Answer late = new Answer(work.sides().get(event.side).late(), work.late(event));
+        context.forward(new Record<>(event.key, late, timestamp));
+      }
+    }
+
+    @Override
+    void passed(String partition, long ms, long timestamp) {
       marks.put(partition, ms);
       long least = IDLE;
       for (int side = 0; side < partitions.size(); side++) {
@@ -200,10 +235,44 @@ public final class KafkaStreamsJob {
       }
       closedMs = least;
       marks.put("closed", least);
-      answer(timestamp);
+      close(timestamp);
     }
 
-    private void answer(long timestamp) {
+    /** Add an event to its windows that are open; false if it is late. */
+    abstract boolean keep(Work.Event event);
+
+    /** Write the results of the windows that have closed, and forget them. */
+    abstract void close(long timestamp);
+
+    void emit(Work.Cell cell, String key, long startMs, long endMs, long timestamp) {
+      if (cell != null && cell.hasResult()) {
+        answer(cell.recordKey(key), cell.result(key, startMs, endMs), timestamp);
+      }
+    }
+  }
+
+  /** Windows of one length. An entry is the end of a window, a key and an increasing number -> an event. */
+  private static final class Windows extends Closing {
+    Windows(Job job) {
+      super(job);
+    }
+
+    @Override
+    boolean keep(Work.Event event) {
+      long stepMs = work.stepMs();
+      long end = Math.floorDiv(event.timeMs, stepMs) * stepMs + work.windowMs();
+      boolean isOpen = end > closedMs;
+      byte[] name = bytes(event.key);
+      byte[] part = bytes(Work.Part.of(event).written());
+      for (; end > Math.max(closedMs, event.timeMs); end -= stepMs) {
+        ByteBuffer key = ByteBuffer.allocate(16 + name.length).putLong(end).put(name).putLong(nextNumber());
+        entries.put(Bytes.wrap(key.array()), part);
+      }
+      return isOpen;
+    }
+
+    @Override
+    void close(long timestamp) {
       Bytes from = Bytes.wrap(new byte[8]);
       Bytes to = Bytes.wrap(ByteBuffer.allocate(8).putLong(closedMs + 1).array());
       List<Bytes> gone = new ArrayList<>();
@@ -217,57 +286,106 @@ public final class KafkaStreamsJob {
           long nextEnd = ByteBuffer.wrap(key).getLong();
           String nextName = new String(key, 8, key.length - 16, StandardCharsets.UTF_8);
           if (cell == null || nextEnd != end || !nextName.equals(name)) {
-            emit(cell, name, end, timestamp);
+            emit(cell, name, end - work.windowMs(), end, timestamp);
             cell = new Work.Cell(work);
           }
           end = nextEnd;
           name = nextName;
-          String[] parts = new String(entry.value, StandardCharsets.UTF_8).split(Work.NEXT, -1);
-          String[] numbers = Arrays.copyOfRange(parts, 1, parts.length);
-          cell.add(parts[0].charAt(0) - '0', parts[0].substring(1), numbers);
+          cell.add(Work.Part.read(text(entry.value)));
           gone.add(entry.key);
         }
       }
-      emit(cell, name, end, timestamp);
+      emit(cell, name, end - work.windowMs(), end, timestamp);
       gone.forEach(entries::delete);
-    }
-
-    private void emit(Work.Cell cell, String name, long end, long timestamp) {
-      if (cell != null && cell.hasResult()) {
-        String result = cell.result(name, end - work.windowMs(), end);
-        context.forward(new Record<>(name, new Answer(work.output(), result), timestamp));
-      }
     }
   }
 
-  /** The pairs of events of a key. */
-  private static final class Pairs implements Processor<String, String, String, Answer> {
-    private final Work work;
+  /**
+   * Sessions, as Flink's: an event joins all open sessions of its key that are within the gap, and is late if there are
+   * none and its own window has ended. An entry is a key and a first time -> the last time and the events.
+   */
+  private static final class Sessions extends Closing {
+    private static final String EVENT = "\u0002"; // between events; no event has it
+
+    Sessions(Job job) {
+      super(job);
+    }
+
+    @Override
+    boolean keep(Work.Event event) {
+      long firstMs = event.timeMs;
+      long lastMs = event.timeMs;
+      StringBuilder events = new StringBuilder(EVENT).append(Work.Part.of(event).written());
+      List<Bytes> joined = new ArrayList<>();
+      try (KeyValueIterator<Bytes, byte[]> found =
+          entries.range(place(event.key, 0), place(event.key, event.timeMs + work.gapMs()))) {
+        while (found.hasNext()) {
+          var entry = found.next();
+          String[] parts = text(entry.value).split(EVENT, 2);
+          // Between these places there may be others, of a longer key.
+          if (nameIn(entry.key).equals(event.key) && Long.parseLong(parts[0]) + work.gapMs() >= event.timeMs) {
+            joined.add(entry.key);
+            firstMs = Math.min(firstMs, firstIn(entry.key));
+            lastMs = Math.max(lastMs, Long.parseLong(parts[0]));
+            events.append(EVENT).append(parts[1]);
+          }
+        }
+      }
+      if (joined.isEmpty() && event.timeMs + work.gapMs() <= closedMs) {
+        return false;
+      }
+      joined.forEach(entries::delete);
+      entries.put(place(event.key, firstMs), bytes(lastMs + events.toString()));
+      return true;
+    }
+
+    @Override
+    void close(long timestamp) {
+      List<Bytes> gone = new ArrayList<>();
+      try (KeyValueIterator<Bytes, byte[]> all = entries.all()) {
+        while (all.hasNext()) {
+          var entry = all.next();
+          String[] parts = text(entry.value).split(EVENT);
+          long end = Long.parseLong(parts[0]) + work.gapMs();
+          if (end <= closedMs) {
+            Work.Cell cell = new Work.Cell(work);
+            Arrays.stream(parts).skip(1).map(Work.Part::read).forEach(cell::add);
+            emit(cell, nameIn(entry.key), firstIn(entry.key), end, timestamp);
+            gone.add(entry.key);
+          }
+        }
+      }
+      gone.forEach(entries::delete);
+    }
+
+    private static Bytes place(String key, long firstMs) {
+      byte[] name = bytes(key);
+      return Bytes.wrap(ByteBuffer.allocate(name.length + 8).put(name).putLong(firstMs).array());
+    }
+
+    private static String nameIn(Bytes place) {
+      return new String(place.get(), 0, place.get().length - 8, StandardCharsets.UTF_8);
+    }
+
+    private static long firstIn(Bytes place) {
+      return ByteBuffer.wrap(place.get(), place.get().length - 8, 8).getLong();
+    }
+  }
+
+  /** The pairs of events of a key. An entry is a side, a key, a time and an increasing number -> an event. */
+  private static final class Pairs extends Operator {
     private final long[] rangesMs; // from the time of a left event: how much earlier and later the right one may be
-    private ProcessorContext<String, Answer> context;
-    private KeyValueStore<Bytes, byte[]> entries; // side, key, time, increasing number -> id
-    private long lastNumber;
 
     Pairs(Work work) {
-      this.work = work;
+      super(work);
       rangesMs = new long[] {work.beforeMs(), work.afterMs()};
     }
 
     @Override
-    public void init(ProcessorContext<String, Answer> given) {
-      context = given;
-      entries = context.getStateStore("entries");
-    }
-
-    @Override
-    public void process(Record<String, String> record) {
-      if (record.key().startsWith(MARK)) {
-        return;
-      }
-      int side = record.value().charAt(0) - '0';
-      Work.Event event = work.event(side, record.value().substring(1));
-      lastNumber = Math.max(lastNumber + 1, System.currentTimeMillis() * 1000);
-      entries.put(place(side, event.key, event.timeMs, lastNumber), event.id.getBytes(StandardCharsets.UTF_8));
+    void take(Work.Event event, long timestamp) {
+      int side = event.side;
+      Work.Part mine = Work.Part.of(event);
+      entries.put(place(side, event.key, event.timeMs, nextNumber()), bytes(mine.written()));
       Bytes from = place(1 - side, event.key, Math.max(0, event.timeMs - rangesMs[side]), 0);
       Bytes to = place(1 - side, event.key, event.timeMs + rangesMs[1 - side] + 1, 0);
       try (KeyValueIterator<Bytes, byte[]> found = entries.range(from, to)) {
@@ -275,80 +393,58 @@ public final class KafkaStreamsJob {
           var entry = found.next();
           byte[] key = entry.key.get();
           if (key.length == from.get().length) { // else of another key
-            String id = new String(entry.value, StandardCharsets.UTF_8);
+            Work.Part other = Work.Part.read(text(entry.value));
             long otherMs = ByteBuffer.wrap(key, key.length - 16, 8).getLong();
-            String result = side == 0 ? work.pair(event.key, event.timeMs, event.id, id)
-                : work.pair(event.key, otherMs, id, event.id);
-            context.forward(new Record<>(event.key, new Answer(work.output(), result), record.timestamp()));
+            String[] pair = side == 0 ? work.pair(event.key, event.timeMs, mine, other)
+                : work.pair(event.key, otherMs, other, mine);
+            answer(pair[0], pair[1], timestamp);
           }
         }
       }
     }
 
     private static Bytes place(int side, String key, long timeMs, long number) {
-      byte[] name = key.getBytes(StandardCharsets.UTF_8);
+      byte[] name = bytes(key);
       return Bytes.wrap(ByteBuffer.allocate(17 + name.length).put((byte) side).put(name).putLong(timeMs)
           .putLong(number).array());
     }
   }
 
   /** The aggregates of each key over all events so far; without aggregates the ids, which need no state. */
-  private static final class Running implements Processor<String, String, String, Answer> {
-    private final Work work;
-    private ProcessorContext<String, Answer> context;
-    private KeyValueStore<Bytes, byte[]> entries; // key -> totals
-
+  private static final class Running extends Operator {
     Running(Work work) {
-      this.work = work;
+      super(work);
     }
 
     @Override
-    public void init(ProcessorContext<String, Answer> given) {
-      context = given;
-      entries = context.getStateStore("entries");
-    }
-
-    @Override
-    public void process(Record<String, String> record) {
-      if (record.key().startsWith(MARK)) {
-        return;
-      }
-      Work.Event event = work.event(0, record.value().substring(1));
+    void take(Work.Event event, long timestamp) {
       String[] totals = event.numbers;
       if (totals.length > 0) {
-        Bytes key = Bytes.wrap(event.key.getBytes(StandardCharsets.UTF_8));
+        Bytes key = Bytes.wrap(bytes(event.key));
         byte[] before = entries.get(key);
         if (before != null) {
-          work.add(totals, new String(before, StandardCharsets.UTF_8).split(Work.NEXT, -1));
+          work.add(totals, text(before).split(Work.NEXT, -1));
         }
-        entries.put(key, String.join(Work.NEXT, totals).getBytes(StandardCharsets.UTF_8));
+        entries.put(key, bytes(String.join(Work.NEXT, totals)));
       }
-      Answer answer = new Answer(work.output(), work.running(event, totals));
-      context.forward(new Record<>(event.key, answer, record.timestamp()));
+      answer(event.key, work.running(event, totals), timestamp);
     }
   }
 
   /** A result for each event. */
-  private static final class Each implements Processor<String, String, String, Answer> {
-    private final Work work;
-    private ProcessorContext<String, Answer> context;
-
+  private static final class Each extends Operator {
     Each(Work work) {
-      this.work = work;
+      super(work);
     }
 
     @Override
     public void init(ProcessorContext<String, Answer> given) {
-      context = given;
+      context = given; // there is no state
     }
 
     @Override
-    public void process(Record<String, String> record) {
-      if (!record.key().startsWith(MARK)) {
-        Work.Event event = work.event(0, record.value().substring(1));
-        Answer answer = new Answer(work.output(), work.each(event));
-        context.forward(new Record<>(event.key, answer, record.timestamp()));
-      }
+    void take(Work.Event event, long timestamp) {
+      answer(event.key, work.each(event), timestamp);
     }
   }
 
@@ -378,6 +474,7 @@ public final class KafkaStreamsJob {
       case "passthrough" -> events.process(() -> new Each(work));
       case "running_aggregate" -> shuffled(events, job).process(() -> new Running(work), "entries");
       case "interval" -> shuffled(events, job).process(() -> new Pairs(work), "entries");
+      case "session" -> shuffled(events, job).process(() -> new Sessions(job), "entries", "marks");
       default -> shuffled(events, job).process(() -> new Windows(job), "entries", "marks");
     };
     Serde<Answer> written = Serdes.serdeFrom(

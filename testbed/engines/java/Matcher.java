@@ -1,0 +1,91 @@
+import java.io.Serializable;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.List;
+import java.util.stream.IntStream;
+
+/**
+ * ShuffleBench's rules: rule i matches a record if {@code (hash - offset of i) mod 2^63} is below its share of 2^63.
+ * The hash is komihash 5.0 of the first 16 bytes; an offset is komihash 4.3 of a seed and the number of the rule.
+ *
+ * <p>Like ShuffleBench's index, it looks only at the rules whose range overlaps the slot of a hash: its upper 16 bits.
+ */
+public final class Matcher implements Serializable {
+  private static final long HASH_SEED = 0x81C1F2B68968424DL;
+  private static final long RULES_SEED = 0x2E3FAC4F58FC98B4L;
+  private static final long RANGE = Long.MAX_VALUE;
+  private static final int SLOTS = 1 << 16;
+  private static final int SHIFT = 47;
+  private final long[] offsets;
+  private final long[] widths; // -1: all hashes
+  private final int[][] ofSlots;
+
+  private Matcher(int rules, double selectivity, double zipf) {
+    double total = 0;
+    for (int rule = 0; rule < rules; rule++) {
+      total += 1 / Math.pow(rule + 1, zipf);
+    }
+    offsets = new long[rules];
+    widths = new long[rules];
+    IntStream.Builder[] slots = new IntStream.Builder[SLOTS];
+    for (int rule = 0; rule < rules; rule++) {
+      double share = 1 / Math.pow(rule + 1, zipf) / total * selectivity;
+      ByteBuffer seeded = ByteBuffer.allocate(12).order(ByteOrder.LITTLE_ENDIAN).putLong(RULES_SEED).putInt(rule);
+      offsets[rule] = komihash(seeded.array(), 0, true) & RANGE;
+      widths[rule] = share >= 1 ? -1 : (long) Math.floor(Math.scalb(share, 63));
+      long first = offsets[rule] >>> SHIFT;
+      long most = widths[rule] < 0 ? SLOTS : Math.min(SLOTS, (widths[rule] >>> SHIFT) + 2);
+      for (long slot = first; slot < first + most; slot++) {
+        int at = (int) (slot % SLOTS);
+        slots[at] = slots[at] == null ? IntStream.builder() : slots[at];
+        slots[at].add(rule);
+      }
+    }
+    ofSlots = new int[SLOTS][];
+    for (int slot = 0; slot < SLOTS; slot++) {
+      ofSlots[slot] = slots[slot] == null ? new int[0] : slots[slot].build().toArray();
+    }
+  }
+
+  /** Of three numbers: rules, selectivity and the exponent of Zipf's law. Null without them. */
+  static Matcher of(List<String> given) {
+    if (given.isEmpty()) {
+      return null;
+    }
+    double[] numbers = given.stream().mapToDouble(Double::parseDouble).toArray();
+    return new Matcher((int) numbers[0], numbers[1], numbers[2]);
+  }
+
+  /** The rules that match a record. {@code first, second}: its first 16 bytes, most significant first. */
+  IntStream rules(long first, long second) {
+    byte[] head = ByteBuffer.allocate(16).putLong(first).putLong(second).array();
+    long hash = komihash(head, HASH_SEED, false) & RANGE;
+    return IntStream.of(ofSlots[(int) (hash >>> SHIFT)])
+        .filter(rule -> widths[rule] < 0 || (hash - offsets[rule] & RANGE) < widths[rule]);
+  }
+
+  /** komihash of a message of at most 31 bytes. {@code isOld}: version 4.3, else 5.0. */
+  static long komihash(byte[] message, long seed, boolean isOld) {
+    long[] state = {0x243F6A8885A308D3L ^ seed & 0x5555555555555555L, 0x452821E638D01377L ^ seed & 0xAAAAAAAAAAAAAAAAL};
+    mix(state, state[0], state[1]);
+    ByteBuffer words = ByteBuffer.allocate(48).order(ByteOrder.LITTLE_ENDIAN).put(message);
+    int rest = 0;
+    if (message.length > 15) {
+      mix(state, state[0] ^ words.getLong(0), state[1] ^ words.getLong(8));
+      rest = 16;
+    }
+    if (message.length > 0) {
+      int end = isOld && message[message.length - 1] < 0 ? 2 : 1;
+      words.put(message.length, (byte) end);
+    }
+    mix(state, state[0] ^ words.getLong(rest), state[1] ^ words.getLong(rest + 8));
+    mix(state, state[0], state[1]);
+    return state[0];
+  }
+
+  private static void mix(long[] state, long left, long right) {
+    long upper = Math.multiplyHigh(left, right) + (left >> 63 & right) + (right >> 63 & left);
+    state[1] += upper;
+    state[0] = left * right ^ state[1];
+  }
+}

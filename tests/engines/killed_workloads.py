@@ -1,0 +1,40 @@
+"""Which workloads a test kills on which real engine, beside an offline count: engine and workload."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PGVALS: Final = [(engine, kind) for engine in ("flink", "kafka_streams", "spark", "storm") for kind in ("sst", "mst")]
+"""In `test_killed_worker`, `test_killed_join`, `test_kills_at_least_once` and `test_join_at_least_once`."""
+ALONE: Final = [
+    ("kafka_streams", "statistics"),
+    ("kafka_streams", "nexmark_q12"),
+    ("kafka_streams", "nexmark_q7"),
+    ("kafka_streams", "projection"),
+    ("kafka_streams", "distinct"),
+    ("kafka_streams", "nexmark_q5"),
+    ("kafka_streams", "session_window"),
+    ("flink", "statistics"),
+    ("flink", "wordcount"),
+    ("flink", "nexmark_q7"),
+    ("flink", "nexmark_q5"),
+    ("flink", "session_window"),
+    ("flink", "sample"),
+    ("flink", "distinct"),
+    ("flink", "shufflebench"),
+    ("spark", "statistics"),
+    ("spark", "wordcount"),
+    ("spark", "nexmark_q7"),
+    ("spark", "nexmark_q5"),
+    ("spark", "session_window"),
+    ("spark", "sample"),
+    ("spark", "distinct"),
+]
+"""One stream, in `test_generic_job`, as the next ones."""
+PAIRS: Final = [
+    ("kafka_streams", "nexmark_q20"),
+    ("flink", "nexmark_q20"),
+    ("spark", "nexmark_q20"),
+]
+"""Interval joins."""
+KILLED: Final = frozenset([*PGVALS, *ALONE, *PAIRS])
