@@ -82,7 +82,8 @@ def _records(of: Operation, names: list[str], instants: int) -> Iterator[tuple[s
         if at_ms % slide_ms < _STEP_MS:
             if held and not of.are_pairs:
                 yield from _windows(of, names, held, at_ms // slide_ms * slide_ms)
-            held = [*held, [[[] for _ in of.inputs] for _ in names]][-of.overlapping :]
+            fresh: list[list[list[str]]] = [[[] for _ in of.inputs] for _ in names]
+            held = [*held, fresh][-of.overlapping :]
         stamp = iso(at_ms)
         for place, name in enumerate(names):
             number = str(1 + instant * PAGES + place)
