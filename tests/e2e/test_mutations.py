@@ -6,6 +6,9 @@ Each oracle has one load of the generator on one input topic. Each row has a mut
 cell and id. For tumbling windows, each mutation has a mutant of its own. Other oracles have one mutant without errors,
 and one with an error of each class, each on separate ids.
 
+Without ids, errors of a cell add up: of its record, the mutant's errors in each cell give the number and the sum that
+its results state.
+
 `STREAMPROOF_WRITE=1 python -m pytest tests/e2e/test_mutations.py` rewrites docs/mutations.md.
 """
 
@@ -15,7 +18,7 @@ import json
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -48,6 +51,7 @@ pytestmark = pytest.mark.timeout(600)
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "mutations.md"
 CLASSES: Final = ("missing", "duplicate", "misplaced", "unknown_id")
+CLASSES_OF_VALUES: Final = ("missing", "duplicate", "wrong_value")
 SHARES: Final = {True: 0.15, False: 0.05}
 """Share of results, and of ids, that a mutation affects."""
 Deeds = tuple[Mutation, ...]
@@ -73,6 +77,13 @@ VERDICTS: Final[Mapping[Mutation, tuple[str, str, str]]] = {
     Mutation.DELAY_BEYOND: (PASS, PASS, PASS),
     Mutation.ABORT_RETRY: (PASS, PASS, PASS),
     Mutation.WITHDRAW: (PASS, FAIL, FAIL),
+    Mutation.SWAP: (FAIL, FAIL, FAIL),
+}
+BROKEN_BY: Final[Mapping[str, tuple[str, str, str]]] = {
+    # SEMANTICS 4.1, for results that state the number of their events.
+    "missing": (PASS, FAIL, FAIL),
+    "duplicate": (FAIL, PASS, FAIL),
+    "wrong_value": (FAIL, FAIL, FAIL),
 }
 Cell = tuple[int | None, str]
 """Start in milliseconds (None without windows), key."""
@@ -105,6 +116,13 @@ class Trial:
     """Return the affected cell, from the event times of its key."""
     owes_repeats: bool = True
     """Whether an event that the producer sent twice needs two contributions."""
+    values: tuple[str, ...] = ()
+    """The aggregates that results state in place of ids: some of `STATED`. Empty: ids."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes that its rows count."""
+        return CLASSES_OF_VALUES if self.values else CLASSES
 
 
 GAP_MS: Final = 1_500
@@ -150,6 +168,25 @@ WITHOUT_WINDOWS: Final[Mapping[str, Any]] = {
     "disorder": {"share": 0.1, "within": "1s"},
     "limit": {"events": 600},
 }
+STATED: Final = {"clicks": "count", "total": "sum(id)"}
+"""Field of a result without ids -> aggregate."""
+
+
+def stating(title: str, text: str, *names: str) -> Trial:
+    """Return a trial whose results state aggregates of their events."""
+    values = ", ".join(f"{name}: {STATED[name]}" for name in names)
+    return Trial(
+        title=title,
+        text=text,
+        oracle=f"{{kind: tumbling_window, size: 10s, values: {{{values}}}}}",
+        load={"events_per_window": 50, "duplicates": {"share": 0.02}, "limit": {"events": 1000}},
+        engine={"window_ms": 10_000},
+        rows=(HONEST, ONE_OF_EACH_CLASS, (Mutation.SWAP,)),
+        sidecar=("inputs.0.fields={key: page, event_time: timestamp}", "late=[]"),
+        values=names,
+    )
+
+
 TRIALS: Final = {
     "tumbling": Trial(
         title="Tumbling windows",
@@ -163,6 +200,11 @@ TRIALS: Final = {
         },
         engine={"window_ms": 10_000},
         rows=tuple((mutation,) for mutation in Mutation if mutation not in (Mutation.WITHDRAW, Mutation.SWAP)),
+    ),
+    "count": stating(
+        "Tumbling windows without ids",
+        "Results have a count. Found are missing / duplicate / wrong value.",
+        "clicks",
     ),
     "sliding": Trial(
         title="Sliding windows",
@@ -287,10 +329,9 @@ def name_of(deeds: Deeds) -> str:
     return "-".join(deeds) or "honest"
 
 
-def verdicts_of(deeds: Deeds) -> tuple[str, ...]:
-    """Return the expected verdicts: a guarantee passes if no mutation breaks it."""
-    each = zip(*(VERDICTS[mutation] for mutation in deeds), strict=True)
-    return tuple(FAIL if FAIL in one else PASS for one in each) or (PASS, PASS, PASS)
+def combined(verdicts: Iterable[tuple[str, str, str]]) -> tuple[str, ...]:
+    """Return the verdicts on all: a guarantee passes if none breaks it."""
+    return tuple(FAIL if FAIL in one else PASS for one in zip(*verdicts, strict=True)) or (PASS, PASS, PASS)
 
 
 @dataclass(frozen=True)
@@ -329,6 +370,32 @@ class Judged:
     @property
     def due(self) -> dict[Place, Counter[str]]:
         """Return the violations that the mutant's record requires: place -> ids and how often."""
+        return self._due_in_values() if self.trial.values else self._due_by_id()
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """The expected verdicts."""
+        if self.trial.values:
+            return combined(BROKEN_BY[name] for name, _ in self.due)
+        return combined(VERDICTS[mutation] for mutation in self.mutations)
+
+    def _due_in_values(self) -> dict[Place, Counter[str]]:
+        """Without ids. Each cell of the load has events that are unchanged."""
+        count, total = Counter[Cell](), Counter[Cell]()
+        for deed in self.deeds:
+            cell: Cell = (deed.window_start_ms, deed.key[0])
+            sign = -1 if deed.violation_class == "missing" else 1
+            count[cell] += sign
+            total[cell] += sign * int(deed.id)
+        places: dict[Place, Counter[str]] = {}
+        for cell, more in count.items():
+            if more:
+                places["duplicate" if more > 0 else "missing", cell] = Counter({"": abs(more)})
+            elif total[cell] and "total" in self.trial.values:
+                places["wrong_value", cell] = Counter({"": 1})
+        return places
+
+    def _due_by_id(self) -> dict[Place, Counter[str]]:
         places: dict[Place, Counter[str]] = defaultdict(Counter)
         for deed in self.deeds:
             if deed.violation_class in CLASSES:
@@ -342,7 +409,7 @@ class Judged:
         found: Counter[str] = Counter()
         for (name, _), ids in self.due.items():
             found[name] += ids.total()
-        return {name: found[name] for name in CLASSES}
+        return {name: found[name] for name in self.trial.classes}
 
 
 @dataclass
@@ -369,6 +436,8 @@ class Laboratory:
         pipelines = {deeds: self._pipeline(name, deeds) for deeds in trial.rows}
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             list(pool.map(lambda deeds: _break(trial, deeds, pipelines[deeds], load.topic), pipelines))
+            if trial.values:
+                list(pool.map(lambda pipeline: _state_values(self.broker, pipeline), pipelines.values()))
             runs = dict(zip(pipelines, pool.map(lambda d: _judge(trial, pipelines[d], load), pipelines), strict=True))
         return {
             deeds: Judged(
@@ -376,7 +445,7 @@ class Laboratory:
                 deeds,
                 load,
                 tuple(truth.read(pipelines[deeds].folder / "truth")),
-                _visible_records(self.broker, pipelines[deeds].late),
+                len(_visible_values(self.broker, pipelines[deeds].late)),
                 run,
                 _found(pipelines[deeds].state()),
             )
@@ -411,7 +480,7 @@ class Laboratory:
         folder.mkdir(parents=True)
         servers = self.broker.bootstrap_servers
         pipeline = Pipeline(f"mutations-{name}-{name_of(deeds)}", servers, folder, self.broker, self.spark)
-        self.broker.create_topics({pipeline.output: 2, pipeline.late: 1})
+        self.broker.create_topics({pipeline.output: 2, pipeline.late: 1, _stated(pipeline): 1})
         return pipeline
 
 
@@ -458,7 +527,26 @@ def _break(trial: Trial, deeds: Deeds, pipeline: Pipeline, topic: str) -> None:
 
 
 def _judge(trial: Trial, pipeline: Pipeline, load: Load) -> Run:
-    return pipeline.once(f"inputs.0.topic={load.topic}", f"oracle={trial.oracle}", *trial.sidecar)
+    settings = list(trial.sidecar)
+    if trial.values:
+        stated = ", ".join(f"{name}: {name}" for name in trial.values)
+        fields = f"{{key: page, window_start: windowStart, values: {{{stated}}}}}"
+        settings.append(f"outputs.0={{topic: {_stated(pipeline)}, evidence: values, fields: {fields}}}")
+    return pipeline.once(f"inputs.0.topic={load.topic}", f"oracle={trial.oracle}", *settings)
+
+
+def _stated(pipeline: Pipeline) -> str:
+    """Return the topic of results without ids."""
+    return f"{pipeline.name}-stated"
+
+
+def _state_values(broker: EmbeddedBroker, pipeline: Pipeline) -> None:
+    """Write each visible result again as an engine without ids would: with the number of its ids, and their sum."""
+    for partition in (0, 1):
+        for value in _visible_values(broker, pipeline.output, partition):
+            result = json.loads(value)
+            ids = result.pop("clickIds")
+            pipeline.put(_stated(pipeline), json.dumps(result | {"clicks": len(ids), "total": sum(ids)}))
 
 
 def _found(state: Path) -> dict[Place, tuple[int, tuple[str, ...]]]:
@@ -472,33 +560,34 @@ def _found(state: Path) -> dict[Place, tuple[int, tuple[str, ...]]]:
     return {place: (count, ids) for _, place, count, ids in newest.values() if count}
 
 
-def _visible_records(broker: EmbeddedBroker, topic: str) -> int:
-    """Return the number of records on partition 0 that a read_committed consumer sees."""
+def _visible_values(broker: EmbeddedBroker, topic: str, partition: int = 0) -> list[bytes]:
+    """Return the values on a partition that a read_committed consumer sees."""
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "count", "enable.partition.eof": True}
     )
     with ExitStack() as stack:
         stack.callback(consumer.close)
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        count = 0
+        consumer.assign([TopicPartition(topic, partition, 0)])
+        values: list[bytes] = []
         while (message := consumer.poll(30)) is not None:
             error = message.error()
             if error is None:
-                count += 1
+                values.append(message.value() or b"")
                 continue
             assert error.code() == KafkaError._PARTITION_EOF, error
-            return count
+            return values
     raise AssertionError(f"the end of {topic} was not reached within 30 s")
 
 
 @every_case
 def test_a_mutation_gives_exactly_its_verdict(case: Judged) -> None:
     assert {deed.mutation for deed in case.deeds} == set(case.mutations), "the mutant did something else"
-    assert case.run.verdicts == verdicts_of(case.mutations)
-    assert case.run.status == (0 if verdicts_of(case.mutations)[2] == PASS else 1)
+    assert case.run.verdicts == case.verdicts
+    assert case.run.status == (0 if case.verdicts[2] == PASS else 1)
 
-    assert case.run.counts(*CLASSES) == case.due_by_class()
     found = case.run.report["contributions"]
+    counted = found | {"wrong_value": case.run.report["violations"]["confirmed"]["wrong_value"]}
+    assert {name: counted[name] for name in case.trial.classes} == case.due_by_class()
     assert found["expected"] == case.load.owed(case.trial)
     handled = found["processed"] + found["late"] + found["dropped_late"]
     assert handled + found["missing"] == found["expected"]
@@ -517,7 +606,7 @@ def test_a_mutation_is_found_in_its_cells_and_ids_and_nowhere_else(case: Judged)
         place: ids.total() for place, ids in case.due.items()
     }
     for place, (_, ids) in case.found.items():
-        due = set(case.due[place])
+        due = set() if case.trial.values else set(case.due[place])
         assert len(set(ids)) == len(ids) == min(len(due), IDS_KEPT)
         assert set(ids) <= due
 
