@@ -15,7 +15,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from testbed.gc_log import GcLogs
@@ -204,21 +204,21 @@ class GroupLag:
 
     def __init__(self, bootstrap_servers: str, group: str, topics: Mapping[str, int]) -> None:
         """``topics``: name -> number of partitions."""
-        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-        self._group = group
+        options = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
+        self._admin = AdminClient(options)
+        # An AdminClient that asks for a group's offsets may end the process (`validator.stream.brokers`).
+        self._consumer = Consumer(options | {"group.id": group, "isolation.level": "read_uncommitted"})
         self._partitions = [TopicPartition(name, i) for name, count in topics.items() for i in range(count)]
 
     def __call__(self) -> int | None:
         """Events that the group has not committed; None if it has committed nothing, or the broker does not answer."""
-        wanted = [ConsumerGroupTopicPartitions(self._group, self._partitions)]
         try:
-            # Both requests at once. The ends are asked for last, so that the lag is never negative.
-            committed = self._admin.list_consumer_group_offsets(wanted, request_timeout=_ANSWER_SECONDS_MAX)
+            # The ends are asked for last, so that the lag is never negative.
+            committed = self._consumer.committed(self._partitions, timeout=_ANSWER_SECONDS_MAX)
             ends = self._admin.list_offsets(
                 {partition: OffsetSpec.latest() for partition in self._partitions}, request_timeout=_ANSWER_SECONDS_MAX
             )
-            offsets = next(iter(committed.values())).result().topic_partitions
-            through = {(one.topic, one.partition): one.offset for one in offsets}
+            through = {(one.topic, one.partition): one.offset for one in committed}
             if all(offset < 0 for offset in through.values()):
                 return None
             behind: list[int] = [

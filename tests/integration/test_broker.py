@@ -16,6 +16,9 @@ from confluent_kafka.admin import AdminClient
 
 from testbed.broker import BrokerError, EmbeddedBroker
 from tests.process_end import await_end, needs_pidfd
+from validator.config.examples import EXAMPLES
+from validator.config.load import loads
+from validator.stream.brokers import Brokers
 
 Names = Callable[[str], str]
 
@@ -165,3 +168,11 @@ def test_the_command_runs_a_broker_until_ctrl_c_and_removes_its_data() -> None:
             process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
     assert not Path(found[2]).exists()
+
+
+def test_offsets_of_a_group_are_asked_for_before_the_broker_has_any(tmp_path: Path) -> None:
+    with EmbeddedBroker() as fresh:
+        fresh.create_topics({"events": 1})
+        changes = [f"kafka.bootstrap_servers={fresh.bootstrap_servers}", "engine.consumer_group=none-yet"]
+        asked = Brokers(loads(EXAMPLES["clickstream"], tmp_path, changes, environment={}))
+        assert asked.committed([TopicPartition("events", 0)]) == {}

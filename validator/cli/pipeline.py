@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType
 
 from validator.cli import clients, samples
@@ -170,7 +170,8 @@ def _group(config: Config, brokers: Brokers, admin: AdminClient) -> Iterator[Che
         return
     try:
         # A list of groups omits a group that the sidecar may not describe, so the permission is checked first.
-        brokers.committed(None, group)
+        topics = brokers.topics(entry.topic for entry in config.inputs)
+        brokers.committed([TopicPartition(one.name, i) for one in topics.values() for i in one.partitions], group)
     except BrokersUnreachable as error:
         yield CheckResult("problem", "consumer group", f"{error}.")
         return

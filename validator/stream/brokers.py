@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
+    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -98,6 +98,7 @@ class Brokers:
         self._heard = ClientMessages()
         options = for_librdkafka(config, {"socket.timeout.ms": 10_000})
         self._admin = made(AdminClient, options | self._heard.options())
+        self._groups: dict[str, Consumer] = {}
 
     def topics(self, names: Iterable[str], optional: Collection[str] = ()) -> dict[str, Topic]:
         """The existing topics among ``names``. Only these are requested: a cluster can have thousands of topics.
@@ -197,26 +198,32 @@ class Brokers:
         ends = self._offsets(partitions, _LATEST, IsolationLevel.READ_COMMITTED)
         return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
 
-    def committed(self, partitions: list[TopicPartition] | None, group: str | None = None) -> dict[PartitionId, int]:
-        """Committed offsets of the engine's group, or of ``group``. Partitions without one are left out.
-
-        ``partitions`` None: all partitions for which the group has committed offsets.
-        """
+    def committed(self, partitions: list[TopicPartition], group: str | None = None) -> dict[PartitionId, int]:
+        """Committed offsets of the engine's group, or of ``group``. Partitions without one are left out."""
         name = group or self._group
         assert name is not None
-        deadline = time.monotonic() + self._timeout_seconds
+        # A consumer that never joins the group. librdkafka 2.16 ends the process (SIGSEGV) if the coordinator moves
+        # while an AdminClient, which has no group, asks for its offsets.
+        if name not in self._groups:
+            ours = {"socket.timeout.ms": 10_000, "group.id": name, "isolation.level": "read_uncommitted"}
+            self._groups[name] = made(Consumer, for_librdkafka(self._config, ours) | self._heard.options())
+        client, deadline = self._groups[name], time.monotonic() + self._timeout_seconds
         while True:
             try:
-                futures = self._admin.list_consumer_group_offsets(
-                    [ConsumerGroupTopicPartitions(name, partitions)], request_timeout=self._timeout_seconds
-                )
-                answer = self._answer(futures[name])
-                break
+                answer = client.committed(partitions, timeout=min(_REFUSED_SECONDS, self._timeout_seconds))
+                self.answered_at = time.monotonic()
+                return {PartitionId(p.topic, p.partition): p.offset for p in answer if p.offset >= 0}
             except KafkaException as error:
-                if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() >= deadline:
+                code = error.args[0].code()
+                if code > KafkaError.NO_ERROR:
+                    self.answered_at = time.monotonic()
+                client.poll(0)
+                # The client's own errors, which have negative codes, say that it waits for an answer.
+                waits = code <= KafkaError.NO_ERROR or code in _COORDINATOR_MOVES
+                if not waits or time.monotonic() >= deadline:
                     raise self._unreachable(error, f"group {name}") from error
-                time.sleep(_RETRY_SECONDS)
-        return {PartitionId(p.topic, p.partition): p.offset for p in answer.topic_partitions if p.offset >= 0}
+            self._check_refused()
+            time.sleep(_RETRY_SECONDS)
 
     def _offsets(
         self, partitions: list[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
