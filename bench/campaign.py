@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -23,6 +24,8 @@ PLANS: Final = ROOT / "bench" / "plans"
 DEFAULT: Final = "pgval"
 LOG: Final = "campaign.log"
 COMMAND: Sequence[str] = (sys.executable, "-m", "bench")
+_REFUSED: Final = 2
+_KILLED: Final = 128
 _INTERRUPTED: Final = 130
 
 
@@ -56,7 +59,8 @@ def path_of(name: str) -> Path:
 
 
 def _in_turn(commands: Sequence[Sequence[str | Path]]) -> int:
-    """Run the commands; the highest exit status. SIGTERM ends the one that runs, and with it all."""
+    """Run the commands; the highest exit status. A signal, a campaign that a signal ended, and one that is refused end
+    all."""
     status = 0
     for command in commands:
         process = subprocess.Popen(command, cwd=ROOT)
@@ -64,7 +68,10 @@ def _in_turn(commands: Sequence[Sequence[str | Path]]) -> int:
         # Ctrl-C reaches the campaign by itself, which then removes what it has started.
         signal.signal(signal.SIGINT, _pass_by)
         ended = process.wait()
-        if ended == _INTERRUPTED:
+        if ended < 0:
+            print(f"bench: signal {-ended} ended the campaign: {shlex.join(map(str, command))}", file=sys.stderr)
+            return _KILLED - ended
+        if ended in (_REFUSED, _INTERRUPTED):
             return ended
         status = max(status, ended)
     return status

@@ -15,9 +15,10 @@ from testbed.campaign.table import Row, Spread
 from validator.model.wording import plural
 
 COST: Final = "failure_cost_seconds"
+FAULTS: Final = "faults"
 UNCLEAR: Final = "no clear difference"
-_LOAD: Final = ("rate",)
-"""Axes that are not a choice of the operator."""
+_NOT_CHOSEN: Final = ("rate", "window", "producers", "preload", "missing_after", "keys", "update_percent")
+"""Axes that are no choice of the operator: the load, the query, and the sidecar's own times."""
 _NEAR: Final = 1.25
 """Costs whose quotient is below this, or whose ranges overlap, do not differ."""
 _NEAR_SECONDS: Final = 1.0
@@ -49,13 +50,13 @@ def _costly(rows: Sequence[Row]) -> list[tuple[Row, Spread]]:
 
 
 def time_outs(rows: Sequence[Row]) -> Iterator[str]:
-    """How long to wait for a result, by engine."""
-    costly = _costly(rows)
-    for engine in dict.fromkeys(row.cell.engine for row, _ in costly):
-        row, cost = max(((row, cost) for row, cost in costly if row.cell.engine == engine), key=lambda one: one[1].most)
+    """How long to wait for a result, by engine: a fault costs this in addition to the latency before it."""
+    single = [(row, cost) for row, cost in _costly(rows) if (faults := row.measures[FAULTS]) and faults.most == 1]
+    for engine in dict.fromkeys(row.cell.engine for row, _ in single):
+        row, cost = max(((row, cost) for row, cost in single if row.cell.engine == engine), key=lambda one: one[1].most)
         yield (
-            f"{engine}: wait more than {cost.most:.3g} s for a result before you take it for lost, the largest failure "
-            f"cost ({_name(row.cell)})."
+            f"{engine}: before you take a result for lost, wait {cost.most:.3g} s longer than results usually take: "
+            f"the largest failure cost ({_name(row.cell)})."
         )
 
 
@@ -64,7 +65,7 @@ def _axes(costly: Sequence[tuple[Row, Spread]]) -> Iterator[str]:
     groups: dict[tuple[str, Cell], list[tuple[str, Spread]]] = {}
     for row, cost in costly:
         for axis, value in row.cell.axes:
-            if axis not in _LOAD:
+            if axis not in _NOT_CHOSEN:
                 groups.setdefault((axis, _without(row.cell, axis)), []).append((value, cost))
     for (axis, cell), group in groups.items():
         if len(group) > 1:
@@ -72,7 +73,7 @@ def _axes(costly: Sequence[tuple[Row, Spread]]) -> Iterator[str]:
 
 
 def _delayed(costly: Sequence[tuple[Row, Spread]]) -> Iterator[str]:
-    """Whether it is cheaper to kill and restart a worker than to let it be delayed or paused."""
+    """What a worker that is delayed or paused costs beside one that crashes and starts again after the same time."""
     for row, cost in costly:
         cell = row.cell
         if cell.fault.startswith(("delay_", "pause_")):
@@ -80,14 +81,15 @@ def _delayed(costly: Sequence[tuple[Row, Spread]]) -> Iterator[str]:
             for other, restart in costly:
                 if other.cell == crashed:
                     waiting = f"to keep it ({cell.fault.replace('_', ' ')})"
-                    compared = [(waiting, cost), ("to kill and restart it (crash)", restart)]
+                    compared = [(waiting, cost), ("a crash and its restart after the failure phase", restart)]
                     yield _compared(f"{_name(cell)}: the worker", compared)
 
 
 def _compared(what: str, group: Sequence[tuple[str, Spread]]) -> str:
-    (best, least), (_, second) = sorted(group, key=lambda one: one[1].median)[:2]
+    (best, least), *others = sorted(group, key=lambda one: one[1].median)
     costs = ", ".join(f"{name} {cost.median:.3g} s in {plural(cost.runs, 'run')}" for name, cost in group)
-    differs = second.least > least.most and second.median > max(_NEAR * least.median, least.median + _NEAR_SECONDS)
+    median, lowest = others[0][1].median, min(cost.least for _, cost in others)
+    differs = lowest > least.most and median > max(_NEAR * least.median, least.median + _NEAR_SECONDS)
     return f"{what}: {f'prefer {best}' if differs else UNCLEAR} (failure cost: {costs})."
 
 

@@ -140,9 +140,12 @@ class CampaignJournal:
 
 
 def _flat(settings: dict[str, Any]) -> dict[str, Any]:
-    """``settings`` with each schedule as a key of its own."""
-    schedules = {f"schedules.{name}": schedule for name, schedule in settings.get("schedules", {}).items()}
-    return {name: value for name, value in settings.items() if name != "schedules"} | schedules
+    """``settings`` with each schedule and each phase as a key of its own."""
+    parts = ("schedules", "phases")
+    found = {name: value for name, value in settings.items() if name not in parts}
+    for part in parts:
+        found |= {f"{part}.{name}": value for name, value in settings.get(part, {}).items()}
+    return found
 
 
 def read_lines(folder: Path) -> list[dict[str, Any]]:

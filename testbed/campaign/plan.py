@@ -358,6 +358,10 @@ def load(path: Path, scale: str | None = None) -> CampaignPlan:
         raise PlanError(f"{path}: it has no scale {scale}; its scales are {', '.join(plan.scales) or 'none'}.")
     results = plan.results if "results" in plan.model_fields_set else Path(f"{path.stem}-results")
     if scale is not None:
+        if "results" in plan.scales[scale]:
+            raise PlanError(f"{path}: scale {scale}: its results have a folder of their own; leave results out.")
+        if not results.name:
+            raise PlanError(f"{path}: results: {results} has no name to which a scale could be added; name a folder.")
         plan = parse({**data, **plan.scales[scale]}, f"{path} (scale {scale})")
         results = results.with_name(f"{results.name}-{scale}")
     for axes in dict.fromkeys(axes for engine in plan.engines for axes in plan.combinations(engine)):

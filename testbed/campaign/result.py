@@ -217,8 +217,9 @@ def _handled(phase: PhaseOfReport) -> float | None:
     missing, repeated, wrong = (counts[name] for name in ("missing", "duplicate", "incorrect"))
     if missing is None or repeated is None or wrong is None:
         return None
+    # A duplicate counts in the phase of its cell's last answer, an observation in that of its own result.
     named = observed - repeated - wrong
-    return named / (named + missing) if named + missing > 0 else None
+    return named / (named + missing) if named >= 0 and named + missing > 0 else None
 
 
 def path_of(folder: Path, run: Run) -> Path:

@@ -192,7 +192,7 @@ def _topic_findings(config: Config, place: str, name: str, topic: _Topic) -> Ite
         empty = "its list of ids is" if len(topic.good) == 1 else "their lists of ids are all"
         yield note(subject, f"{empty} empty: unless the results use no event, {place}.fields.ids names another field")
     if last.instant_us is not None:
-        field_name = (config.oracle.result_time if place.startswith("outputs") else None) or "event_time"
+        field_name: str = (config.oracle.result_time if place.startswith("outputs") else None) or "event_time"
         role, _, position = place.removesuffix("]").partition("[")
         fields = getattr(config, role)[int(position)].fields
         if field_name == "window_start" and fields.window_start is None:

@@ -672,8 +672,10 @@ class Judging:
             cells["closed_us"] = closed_with_its_events(cells, closed)
 
     def judge_evicted(self, clock: Clock, offsets: Mapping[TopicPartition, PartitionOffsets]) -> None:
-        """Judge settled cells as when they were settled: all inputs count as read. Their verdicts count as stored."""
-        read = replace(clock, inputs_us=NEVER - 1, inputs_held=False, run_end=RunEnd.NONE)
+        """Judge settled cells as when they were settled: all inputs and answers count as read, although the closing
+        times may be later now. Their verdicts count as stored."""
+        all_us = NEVER - 1
+        read = replace(clock, inputs_us=all_us, outputs_us=all_us, inputs_held=False, run_end=RunEnd.NONE)
         judged = judge(self.cells, read, self.rules)
         wanting = np.flatnonzero(judged.wants_expansion)
         if len(wanting):

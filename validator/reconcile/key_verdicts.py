@@ -138,9 +138,9 @@ def may_be_unread(clock: Clock) -> bool:
 
 
 def due_of_rows(verdicts: pa.Table) -> Ints:
-    """Return how many events of a key were past `missing_after`, at least, by rows of the verdicts table."""
-    counted: Ints = np.sum([ints(verdicts[name], 0) for name in ("processed", "late", "rejected", "missing")], axis=0)
-    return np.where(ints(verdicts["missing"], 0) > 0, counted, 0)
+    """Return how many events of a key were past `missing_after`, at least, by rows of verdicts with missing ones."""
+    found: Ints = np.sum([ints(verdicts[name], 0) for name in ("processed", "late", "rejected", "missing")], axis=0)
+    return found
 
 
 def still_lacking(cells: Columns) -> Ints:

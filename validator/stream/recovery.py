@@ -368,9 +368,9 @@ def _restore_recorded(tables: StateTables, cells: Cells, after_batch: int = -1) 
     columns = ["batch", "window_start_us", "key", *CONTRIBUTIONS, *RESULTS]
     _latest(cells, tables.scan(Table.VERDICTS, columns, later), "recorded_digest", digest_of_rows)
     if cells.oracle.by_key:
-        for part in tables.scan(Table.VERDICTS, columns, later):
-            rows = cells.own_rows_of(part)
-            np.maximum.at(cells.array(RECORDED_DUE), rows[rows >= 0], due_of_rows(part)[rows >= 0])
+        for part in tables.scan(Table.VERDICTS, columns, later & (ds.field("missing") > 0)):
+            own = cells.own_rows_of(part)
+            np.maximum.at(cells.array(RECORDED_DUE), own[own >= 0], due_of_rows(part)[own >= 0])
     for name in VIOLATIONS:
         of_class = later & (ds.field("class") == cells.oracle.class_of(name))
         rows = tables.scan(Table.VIOLATIONS, _VIOLATION_COLUMNS, of_class)
