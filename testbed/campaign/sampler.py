@@ -204,7 +204,7 @@ class GroupLag:
 
     def __init__(self, bootstrap_servers: str, group: str, topics: Mapping[str, int]) -> None:
         """``topics``: name -> number of partitions."""
-        options = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
+        options: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
         self._admin = AdminClient(options)
         # An AdminClient that asks for a group's offsets may end the process (`validator.stream.brokers`).
         self._consumer = Consumer(options | {"group.id": group, "isolation.level": "read_uncommitted"})
