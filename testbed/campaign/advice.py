@@ -89,7 +89,8 @@ def _compared(what: str, group: Sequence[tuple[str, Spread]]) -> str:
     (best, least), *others = sorted(group, key=lambda one: one[1].median)
     costs = ", ".join(f"{name} {cost.median:.3g} s in {plural(cost.runs, 'run')}" for name, cost in group)
     median, lowest = others[0][1].median, min(cost.least for _, cost in others)
-    differs = lowest > least.most and median > max(_NEAR * least.median, least.median + _NEAR_SECONDS)
+    repeated = all(cost.runs > 1 for _, cost in group)
+    differs = repeated and lowest > least.most and median > max(_NEAR * least.median, least.median + _NEAR_SECONDS)
     return f"{what}: {f'prefer {best}' if differs else UNCLEAR} (failure cost: {costs})."
 
 

@@ -8,7 +8,7 @@ from html import escape
 from statistics import median, quantiles
 from typing import Final
 
-_WIDTH, _LEFT, _RIGHT, _ROW = 760, 300, 70, 22
+_WIDTH, _LEFT, _RIGHT, _ROW = 820, 360, 70, 22
 _SPAN: Final = _WIDTH - _LEFT - _RIGHT
 _PLOT: Final = 64
 _HALF: Final = 7

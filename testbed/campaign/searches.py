@@ -68,7 +68,8 @@ def do(
             return remembered[rate]
 
         end = search.search(rules, attempt)
-        say(f"{run.name}: sustains {end.sustained} events/s, and not {end.failed}")
+        more = "the most that was tried" if end.failed is None else f"and not {end.failed}"
+        say(f"{run.name}: sustains {end.sustained} events/s, {more}")
         write(plan, rules, chosen)
 
 
