@@ -62,6 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench results", description=__doc__)
     parser.add_argument("plan", nargs="*", help="plans in bench/plans, or files (default: all that repeat a paper)")
     parser.add_argument("--scale", metavar="NAME", help="results of this scale of the plans")
+    parser.add_argument("--note", default="", metavar="TEXT", help="a sentence about the runs, such as other load")
     given = parser.parse_args(arguments)
     try:
         suites = [_suite(path, given.scale) for path in map(path_of, given.plan or _published())]
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
         print("bench: no plan has a result; run scripts/bench campaign first.", file=sys.stderr)
         return 2
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, text in rendered(suites, given.scale).items():
+    for name, text in rendered(suites, given.scale, given.note).items():
         replace_file(FOLDER / name, text)
     print(FOLDER / PAGE)
     return 0
@@ -91,13 +92,13 @@ def _suite(path: Path, scale: str | None) -> Suite:
     return Suite(path.stem, plan, build_table(plan), results, courses, found)
 
 
-def rendered(suites: Sequence[Suite], scale: str | None) -> dict[str, str]:
+def rendered(suites: Sequence[Suite], scale: str | None, note: str = "") -> dict[str, str]:
     """File -> text: the page and its figures."""
     done = [one for one in suites if one.has_results]
     drawn = {name: figure for name, figure in _figures(done).items() if figure}
     failed = [f"{one.run}: {_brief(one.reason)}" for suite in done for one in suite.table.failures]
     parts = [
-        _introduction(suites, done, scale), _table(done), *(_picture(name) for name in drawn), _searches(done),
+        _introduction(suites, done, scale, note), _table(done), *(_picture(name) for name in drawn), _searches(done),
         _penalties(done), _list("Findings", _findings(done)), _list("Advice", _advice(done)),
         _list("Failed attempts", failed),
     ]  # fmt: skip
@@ -106,7 +107,7 @@ def rendered(suites: Sequence[Suite], scale: str | None) -> dict[str, str]:
     return {PAGE: "\n\n".join(part for part in parts if part) + "\n", **files}
 
 
-def _introduction(suites: Sequence[Suite], done: Sequence[Suite], scale: str | None) -> str:
+def _introduction(suites: Sequence[Suite], done: Sequence[Suite], scale: str | None, note: str) -> str:
     option = "" if scale is None else f" --scale {scale}"
     names = " ".join(one.name for one in done)
     headings = list(dict.fromkeys(heading for one in done for heading in one.table.headings))
@@ -121,6 +122,7 @@ def _introduction(suites: Sequence[Suite], done: Sequence[Suite], scale: str | N
         f"The plans in `bench/plans` say what each repeats, and what differs{smaller}.",
         "",
         f"Machine: {where}. Engine, broker, sidecar and load share it.",
+        *filter(None, [note]),
         f"{_when(done)}{_ended(done)}{absent}.",
         *recoveries([found for one in done for found in one.results.values()]),
         "",
