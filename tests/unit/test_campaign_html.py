@@ -108,8 +108,8 @@ def test_a_box_has_its_quartiles_and_a_dot_for_each_value() -> None:
     assert "a &lt; b: 1 to 5, median 3" in drawn
     assert "none" not in drawn
     [(left, width)] = re.findall(r'<rect x="([\d.]+)" width="([\d.]+)" y="4.0"', drawn)
-    per_second = (760 - 300 - 70) / 5
-    assert (float(left), float(width)) == pytest.approx((300 + 2 * per_second, 2 * per_second))
+    per_second = (820 - 360 - 70) / 5
+    assert (float(left), float(width)) == pytest.approx((360 + 2 * per_second, 2 * per_second))
     assert figures.boxes([Boxed("a", [])], "s") == ""
 
 

@@ -51,7 +51,7 @@ class Core:
         self.judging.absorb(table, clock, {})
         violations = self.judging._effects().violations
         as_if_all_were_judged(self.judging, self.judging.judged_of(np.arange(len(self.judging.cells))))
-        changed = [(row["class"], row["state"], row["confirmed"], row["retracted"]) for row in violations]
+        changed = [(one.violation_class, one.state, one.confirmed, one.retracted) for one in violations]
         return {"counts": {k: n for k, n in self.judging.sums.counts.items() if n}, "changed": changed}
 
 
