@@ -148,6 +148,17 @@ def _known_again(counts: dict[str, int]) -> dict[str, int]:
     }
 
 
+def _without_comparisons(kept: dict[str, Any]) -> dict[str, Any]:
+    """The totals without those that are estimates until a comparison: contributions that are not due, and their
+    cells."""
+    return {
+        **kept,
+        "counts": {name: kept["counts"][name] for name in CERTAIN},
+        "events": sum(kept["events"].values()),
+        "inputs": {topic: counts.read for topic, counts in kept["inputs"].items()},
+    }
+
+
 def totals_after(
     it: Case, plain: CellTotals, other: CellTotals, *, restarted: bool, saves: bool
 ) -> dict[str, tuple[Any, Any]]:
@@ -164,14 +175,8 @@ def totals_after(
             # Nor is it always known when a cell closed.
             two |= {name: one[name] for name in ("blocked_due_us", "unconsumed_due_us") if two[name] is not None}
         if it.rules.compares_all:
-            # Without a comparison, contributions that are not due are estimates.
-            one, two = ({**kept, "counts": {name: kept["counts"][name] for name in CERTAIN}} for kept in (one, two))
+            one, two = map(_without_comparisons, (one, two))
             two |= {name: one[name] for name in ESTIMATED}
-            one, two = ({**kept, "events": sum(kept["events"].values())} for kept in (one, two))
-            one, two = (
-                {**kept, "inputs": {topic: counts.read for topic, counts in kept["inputs"].items()}}
-                for kept in (one, two)
-            )
     if one["cells_undecided"] != two["cells_undecided"]:
         # Settled cells that left memory wait longer before they retire undecided, so what they block is retired later.
         overdue = [kept["blocked_overdue"] + kept["blocked_retired"] for kept in (one, two)]
