@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from testbed.campaign.cell import Cell
+from testbed.campaign.plan import is_choice
 from testbed.campaign.table import Row, Spread
 from validator.model.wording import plural
 
 COST: Final = "failure_cost_seconds"
 FAULTS: Final = "faults"
 UNCLEAR: Final = "no clear difference"
-_NOT_CHOSEN: Final = ("rate", "window", "producers", "preload", "missing_after", "keys", "update_percent")
-"""Axes that are no choice of the operator: the load, the query, and the sidecar's own times."""
 _NEAR: Final = 1.25
 """Costs whose quotient is below this, or whose ranges overlap, do not differ."""
 _NEAR_SECONDS: Final = 1.0
@@ -65,7 +64,7 @@ def _axes(costly: Sequence[tuple[Row, Spread]]) -> Iterator[str]:
     groups: dict[tuple[str, Cell], list[tuple[str, Spread]]] = {}
     for row, cost in costly:
         for axis, value in row.cell.axes:
-            if axis not in _NOT_CHOSEN:
+            if is_choice(axis):
                 groups.setdefault((axis, _without(row.cell, axis)), []).append((value, cost))
     for (axis, cell), group in groups.items():
         if len(group) > 1:

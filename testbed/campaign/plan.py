@@ -79,10 +79,15 @@ def _engine_options(options: Mapping[str, Mapping[str, str]]) -> Mapping[str, Ma
 
 OnceEach = AfterValidator(_once_each)
 Text = Annotated[str, BeforeValidator(_text)]
-_AXES: Final = (
-    "rate", "window", "parallelism", "partitions", "producers", "preload", "timeouts", "missing_after", "keys",
-    "update_percent", "standby", "commit_interval", "session_timeout",
-)  # fmt: skip
+_GIVEN: Final = ("rate", "window", "producers", "preload", "missing_after", "keys", "update_percent")
+"""Axes that are no choice of the operator: the load, the query, and the sidecar's own times."""
+_CHOSEN: Final = ("parallelism", "partitions", "timeouts", "standby", "commit_interval", "session_timeout")
+_AXES: Final = (*_GIVEN, *_CHOSEN)
+
+
+def is_choice(axis: str) -> bool:
+    """Whether an operator chooses the value of the axis; so is every option of an engine."""
+    return axis not in _GIVEN
 
 
 def _axis(name: str) -> str:
