@@ -2,7 +2,7 @@
 
 There are two tiers. The first one has all tests that are not marked ``full``, and an eighth of the random histories.
 ``all`` before the parts asks for the second one, which has everything. A file or a test that is named runs whatever its
-tier. The parts that are bound by the CPU run beside the others, which mostly wait.
+tier. The parts that are bound by the CPU run beside the others, which mostly wait, and so do the engines.
 
 The last line is ``N passed, N failed, N skipped``. The exit status is 1 if a test failed or none ran.
 """
@@ -10,6 +10,7 @@ The last line is ``N passed, N failed, N skipped``. The exit status is 1 if a te
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import signal
@@ -46,15 +47,14 @@ PARTS = {
     "integration": Part(720, 3600),
     "e2e": Part(360, 5400),
     "faults": Part(360, 3600),
-    "engines": Part(360, 5400),
+    "engines": Part(720, 7200),
     "pages": Part(360, 1200),
 }
 # What the first tier is allowed to take on two quiet cores. A busy machine takes longer, so it is only reported.
 FIRST_TIER_SECONDS = 900
-# Parts that are bound by the CPU. They run beside the others, at a priority that leaves these the CPU whenever they
-# need it, and print what they said when they end.
-BESIDE = ("unit", "property")
-BESIDE_PRIORITY = 10
+# Parts that run beside the others, each line in turn, and print what they said when they end. Those bound by the CPU
+# have a priority that leaves it to the others whenever they need it.
+BESIDE = {("unit", "property"): 10, ("engines",): 0}
 # Parts that run in several processes, each with one file at a time. Parts that measure times have one. A process that
 # dies counts as a failure.
 SPLIT_ARGUMENTS = ["--dist", "loadfile", "--max-worker-restart", "0"]
@@ -97,16 +97,20 @@ def main(arguments: list[str]) -> int:
     histories = chosen_histories(first_tier=bool(parts) and not everything)
     started = time.monotonic()
 
-    beside = [] if set(parts) <= set(BESIDE) else [part for part in parts if part in BESIDE]
-    total = Counts()
+    total, beside = Counts(), []
     with contextlib.ExitStack() as stack:
-        others = stack.enter_context(running_beside(tier, beside, rest, histories)) if beside else []
+        others: list[list[Counts]] = []
+        for line, priority in BESIDE.items():
+            chosen = [part for part in parts if part in line]
+            if chosen and len(chosen) < len(parts):
+                others.append(stack.enter_context(running_beside(tier, chosen, rest, histories, priority)))
+                beside += chosen
         for part in parts:
             if part not in beside:
                 budget = PARTS[part].all_seconds if everything else PARTS[part].first_seconds
                 chosen = [*selection(part, everything=everything), *rest]
                 total += run_part(part, paths_of(part), chosen, histories, budget)
-    total = sum(others, total)
+    total = sum(itertools.chain(*others), total)
     if not parts:
         total += run_part("selection", [], rest, histories, SELECTION_SECONDS)
     if parts == list(PARTS) and not everything:
@@ -174,7 +178,7 @@ def closing(took_seconds: float) -> str:
 
 @contextlib.contextmanager
 def running_beside(
-    tier: list[str], parts: list[str], rest: list[str], histories: dict[str, str]
+    tier: list[str], parts: list[str], rest: list[str], histories: dict[str, str], priority: int
 ) -> Iterator[list[Counts]]:
     """Runs ``parts`` in a process of their own and prints what it says part by part. The list has their counts at the
     end. An interruption ends it as Ctrl-C does."""
@@ -188,7 +192,7 @@ def running_beside(
         text=True,
         process_group=0,
     )
-    os.setpriority(os.PRIO_PROCESS, process.pid, BESIDE_PRIORITY)  # its children inherit it
+    os.setpriority(os.PRIO_PROCESS, process.pid, priority)  # its children inherit it
     counts: list[Counts] = []
     printer = Thread(target=print_by_part, args=(process.stdout, counts))
     printer.start()

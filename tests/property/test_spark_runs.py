@@ -44,9 +44,8 @@ TWINS: Final[dict[str, Callable[..., Case]]] = {
     "left join": partial(join_case, join="left"),
     "pairs of a join": partial(pair_case, join="inner"),
 }
-WORLDS: Final = 6
+WORLDS: Final = 16
 """Histories per twin."""
-MORE_WORLDS: Final = 50
 STEPS_MOST: Final = 14
 SECOND_US: Final = 1_000_000
 SLOWER: Final = SECOND_US // 64
@@ -245,11 +244,8 @@ def played(name: str, seeds: Sequence[int], folder: Path) -> Seen:
 
 
 @pytest.mark.parametrize("name", some(sorted(TWINS)))
-@pytest.mark.parametrize("number", [WORLDS, pytest.param(MORE_WORLDS, marks=pytest.mark.full)])
-def test_later_runs_and_retired_cells(
-    name: str, number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    seen = played(name, seeds(number), tmp_path)
+def test_later_runs_and_retired_cells(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seen = played(name, seeds(WORLDS), tmp_path)
     number = seen.histories
     with capsys.disabled():
         print(f"\n{name}: {seen}")
