@@ -615,6 +615,10 @@ OF_AN_INTERVAL_JOIN = {
         "inputs[1].missing_key (from --set inputs.1.missing_key): this meaning of an absent key is not supported yet "
         "for this oracle; use undecodable."
     ),
+    "oracle.before=-6s": (
+        "oracle.before (from --set oracle.before): no right event is both at least 6s and at most 5s later than a left "
+        "one; let before and after add up to 0 or more."
+    ),
     "oracle.bucket=0.5ms": (
         "oracle.bucket (from --set oracle.bucket): 0.5ms is not a multiple of the unit of "
         "outputs[0].fields.event_time; write a multiple of 1ms."

@@ -56,7 +56,7 @@ class IntervalTiming(Timing):
 
     def end(self, cell: Cell) -> int:
         """The last partner of the last left event is before this."""
-        return cell[0] + self.window_us + self.after_us
+        return cell[0] + self.window_us + max(0, self.after_us)
 
     @property
     def buckets_most(self) -> int:
@@ -72,7 +72,7 @@ class IntervalClock(Clock):
         super().__init__(timing, steps)
         assert isinstance(timing, IntervalTiming)
         self._buckets = timing.buckets
-        self.scope_margin_us = timing.before_us
+        self.scope_margin_us = max(0, timing.before_us)
 
     def cells_of(self, event: InputEvent | LateRecord) -> tuple[Cell, ...]:
         """By the side of the id."""
@@ -96,7 +96,7 @@ class IntervalClock(Clock):
 
     def _bucket(self, at_us: int) -> int:
         assert isinstance(self.timing, IntervalTiming)
-        return (at_us - self.timing.after_us) // self.timing.window_us
+        return (at_us - max(0, self.timing.after_us)) // self.timing.window_us
 
 
 @dataclass(frozen=True)
@@ -349,6 +349,9 @@ class IntervalWorld(JoinWorld):
         known = replace(super()._timing(), window_offset_us=0)
         values = {field.name: getattr(known, field.name) for field in fields(known)}
         before, after = self.intervals.choice((0, 0, 3, 8)), self.intervals.choice((0, 2, 5, 12))
+        # The partners may all be some time later, or earlier.
+        shift = self.intervals.choice((0, 0, 0, before + 2, -after - 2))
+        before, after = before - shift, after + shift
         return IntervalTiming(**values, before_us=before, after_us=after)
 
     def _broken(self, answers: Sequence[Answer], faults: Sequence[Fault]) -> list[Answer]:

@@ -718,6 +718,25 @@ def payments_of_orders() -> Shape:
 
 
 @shape
+def replies_that_are_not_at_once() -> Shape:
+    """A join by distance: replies from 5 s to 20 s after a call of their line. Nearer ones have no result."""
+    calls = rows(90, 4_100, ("ulm", "jena"))
+    replies = [(500 + n, key, at + 1_300) for n, key, at in calls]
+    pairs = [
+        (call, reply, key, at)
+        for call, key, at in calls
+        for reply, of, then in replies
+        if key == of and 5_000 <= then - at <= 20_000
+    ]
+    given = {
+        "calls": log(one({"call": n, "line": key, "at": at}) for n, key, at in calls),
+        "replies": log(one({"reply": n, "line": key, "at": at}) for n, key, at in replies),
+    }
+    results = [one({"calls": [a], "replies": [b], "line": key, "called_at": at}) for a, b, key, at in pairs]
+    return Shape(given, {"out": log(results)}, {"out": log(results[:40] + results[41:])})
+
+
+@shape
 def sessions_by_their_last_event() -> Shape:
     """Sessions as Kafka Streams names them, of few users, so that all of them could also be in one long window each."""
     given, results = [], []
@@ -806,15 +825,36 @@ def counts_of_insertions() -> Shape:
     return counted(("orders", "inserted"), [record for *_, record in changes], results)
 
 
-@shape
-def maxwell_changes() -> Shape:
-    """Insertions have a result."""
+def _of_insertions(change: Callable[[bool, dict[str, Any], int], dict[str, Any]]) -> Shape:
+    """Insertions have a result, updates have none. ``change``: of a row, in seconds, whether it is an insertion."""
     given, results = [], []
     for n, key, at in rows(90, 1_300, ("ulm", "jena")):
-        kind, row = ("insert", "update")[n % 2], {"id": n // 2, "shop": key}
-        given.append(one({"database": "d", "table": "t", "type": kind, "ts": at // 1_000, "xid": 900 + n, "data": row}))
-        results += [one({"order": n // 2, "shop": key, "at": at // 1_000})] if kind == "insert" else []
+        given.append(one(change(n % 2 == 0, {"id": n // 2, "shop": key, "placed": at // 1_000}, at // 1_000)))
+        results += [one({"order": n // 2, "shop": key, "at": at // 1_000})] if n % 2 == 0 else []
     return copied(("t", "audit"), given, results)
+
+
+@shape
+def maxwell_changes() -> Shape:
+    def change(is_new: bool, row: dict[str, Any], at: int) -> dict[str, Any]:
+        return {"database": "d", "table": "t", "type": "insert" if is_new else "update", "ts": at, "data": row}
+
+    return _of_insertions(change)
+
+
+@shape
+def canal_changes() -> Shape:
+    def change(is_new: bool, row: dict[str, Any], at: int) -> dict[str, Any]:
+        old = None if is_new else [{"shop": "aalen"}]
+        about = {"database": "d", "table": "t", "pkNames": ["id"], "isDdl": False, "es": at * 1_000}
+        return {**about, "type": "INSERT" if is_new else "UPDATE", "data": [row], "old": old}
+
+    return _of_insertions(change)
+
+
+@shape
+def changelog_json() -> Shape:
+    return _of_insertions(lambda is_new, row, _: {"data": row, "op": "+I" if is_new else "+U"})
 
 
 @shape

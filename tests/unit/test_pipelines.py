@@ -137,6 +137,11 @@ def test_aggregates_of_fields_are_proposed_beside_the_count() -> None:
     assert "18 of 18 windows" in proposal.proof
 
 
+def test_an_interval_that_begins_after_its_left_event_is_proposed() -> None:
+    oracle = proposed(SHAPES["replies-that-are-not-at-once"]()).document["oracle"]
+    assert (oracle["kind"], oracle.get("before"), oracle.get("after")) == ("interval_join", "-5s", "20s")
+
+
 @pytest.mark.parametrize(
     ("name", "found"),
     [
@@ -144,6 +149,8 @@ def test_aggregates_of_fields_are_proposed_beside_the_count() -> None:
         ("changes-with-schema", {"envelope": "debezium_with_schema", "operations": ["create", "read", "update"]}),
         ("counts-of-insertions", {"envelope": "debezium"}),
         ("maxwell-changes", {"envelope": "maxwell"}),
+        ("canal-changes", {"envelope": "canal"}),
+        ("changelog-json", {"envelope": "changelog_json"}),
     ],
 )
 def test_the_envelope_of_changes_and_those_with_a_result_are_recognised(name: str, found: dict[str, Any]) -> None:

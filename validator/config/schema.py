@@ -17,7 +17,7 @@ from typing import Any, Final
 from validator import __version__
 from validator.config.examples import SCHEMA_FILE
 from validator.config.model import Config
-from validator.settings.durations import PATTERN, format_duration
+from validator.settings.durations import PATTERN, SIGNED_PATTERN, format_duration
 from validator.settings.fields import Frozen
 
 SHORT_FORMS: Final = {name: {"type": "string", "minLength": 1} for name in ("FieldPath", "IdsPath", "ValuePath")}
@@ -86,7 +86,7 @@ def _docstrings(module: str) -> dict[tuple[str, str], str]:
 
 
 def _default_as_written(rendered: dict[str, Any]) -> None:
-    if rendered.get("pattern") == PATTERN and "default" in rendered:
+    if rendered.get("pattern") in (PATTERN, SIGNED_PATTERN) and "default" in rendered:
         rendered["default"] = format_duration(rendered["default"])
     elif isinstance(rendered.get("default"), dict) and rendered.get("type") == "string":
         rendered["default"] = rendered["default"]["kind"]

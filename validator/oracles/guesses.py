@@ -301,7 +301,7 @@ def within(before: int, after: int, left: str, right: str, *, join: str, doubts:
     oracle = {"kind": "interval_join", "join": join, "left": left, "right": right, **bounds}
     if before + after > BUCKET_US:
         oracle["bucket"] = format_duration(-(-(before + after) // SECOND) * SECOND)
-    label = f"{join} join of {right} from {format_duration(before)} before to {format_duration(after)} after {left}"
+    label = f"{join} join of {right} from {format_duration(-before)} to {format_duration(after)} after {left}"
     return Guess(oracle, label, doubts, may_collapse=False)
 
 

@@ -15,7 +15,7 @@ from validator.oracles.passthrough import BUCKET_US, check_unit
 from validator.oracles.seam import Assigned, Declared
 from validator.oracles.two_sides import TwoSides
 from validator.settings.built import Combination
-from validator.settings.durations import Duration, PositiveDuration
+from validator.settings.durations import PositiveDuration, SignedDuration, format_duration
 from validator.settings.errors import broken_rule_at
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ class IntervalJoin(TwoSides):
     """Two inputs, by the distance of their times."""
     join: Literal["inner", "left"]
     """`inner`: a result needs an event of both sides; `left`: a left event without a partner has a result, too."""
-    before: Duration = 0
-    """How much earlier than its left event a right event may be."""
-    after: Duration = 0
-    """How much later it may be."""
+    before: SignedDuration = 0
+    """How much earlier than its left event a right event may be; with `-5s` it is at least 5 s later."""
+    after: SignedDuration = 0
+    """How much later it may be; with `-5s` it is at least 5 s earlier."""
     bucket: PositiveDuration = BUCKET_US
     """Length of a bucket of left times, in which pairs are judged; not far below `before` and `after` together."""
 
@@ -76,7 +76,7 @@ class IntervalJoin(TwoSides):
     @property
     def span_us(self) -> int:
         """A right event is at most `before` and a bucket from the start of a bucket, which ends `after` later."""
-        return self.before + self.bucket + self.after
+        return self.scope_margin_us + self.bucket + self._tail_us
 
     @property
     def cells_most(self) -> int:
@@ -86,7 +86,12 @@ class IntervalJoin(TwoSides):
     @property
     def scope_margin_us(self) -> int:
         """A right event may be earlier than the bucket."""
-        return self.before
+        return max(0, self.before)
+
+    @property
+    def _tail_us(self) -> int:
+        """A right event may be later than the bucket. If all are earlier, the left events end it."""
+        return max(0, self.after)
 
     def assigned(self, event_times_us: Ints) -> Assigned:
         """A left event is in the bucket of its time; a right one in each that has times of its partners."""
@@ -106,18 +111,18 @@ class IntervalJoin(TwoSides):
 
     def ends_us(self, starts_us: Ints) -> Ints:
         """The last partner of a left event is `after` later. Starts are at most 2^62 (docs/ARCHITECTURE.md)."""
-        return starts_us + self.bucket + self.after
+        return starts_us + self.bucket + self._tail_us
 
     def reaches_us(self, event_times_us: Ints, slack_us: int) -> Ints:
         """The ends are `after` later than the starts of buckets."""
-        return self._floor(event_times_us - slack_us - self.after) + self.after
+        return self._floor(event_times_us - slack_us - self._tail_us) + self._tail_us
 
     def latest_reaches_us(self, starts_us: Ints, slack_us: int) -> Ints:
         """Starts near the int64 maximum are clamped, so that no sum wraps."""
         import numpy as np
 
-        most = np.iinfo(np.int64).max - self.bucket - self.after
-        return self.reaches_us(np.minimum(starts_us, most) + self.bucket + self.after - 1, slack_us)
+        most = np.iinfo(np.int64).max - self.bucket - self._tail_us
+        return self.reaches_us(np.minimum(starts_us, most) + self.bucket + self._tail_us - 1, slack_us)
 
     def unsound(self, id_counts: IdCounts, texts: Sequence[str]) -> tuple[Bools, Bools]:
         """Results that state no pair, or one too often."""
@@ -136,9 +141,16 @@ class IntervalJoin(TwoSides):
         return pair_classes(id_counts, flags, is_right, self._interval, drops_late=drops_late)
 
     def check(self, declared: Declared) -> None:
-        """Also refuse records with several events."""
+        """Also refuse records with several events, and an interval without an instant."""
         super().check(declared)
         check_unit(self.bucket, declared.outputs)
+        if self.before + self.after < 0:
+            least, most = format_duration(-self.before), format_duration(self.after)
+            raise broken_rule_at(
+                "oracle.before",
+                f"no right event is both at least {least} and at most {most} later than a left one",
+                "let before and after add up to 0 or more",
+            )
         for i, entry in enumerate(declared.inputs):
             if entry.envelope == "canal":
                 raise broken_rule_at(f"inputs[{i}].envelope", ROWS_IN_INTERVALS.problem, "use another oracle")

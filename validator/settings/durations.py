@@ -20,6 +20,7 @@ UNITS_US: Final[dict[str, int]] = {
 """Unit -> microseconds. A day is 24 hours."""
 
 PATTERN: Final = r"^([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)$"
+SIGNED_PATTERN: Final = f"^-?{PATTERN[1:]}"
 LONGEST_US: Final = 36_500 * UNITS_US["d"]
 """A century. A longer duration is a typing error. The sum of a duration and an instant fits into 64 bits."""
 
@@ -66,6 +67,21 @@ Duration = Annotated[
     WithJsonSchema({"type": "string", "pattern": PATTERN, "examples": ["30s", "500ms", "24h"]}),
 ]
 """Microseconds in the model, text with a unit in the file and in the JSON form. Zero is allowed."""
+
+
+def _signed(text: object) -> int:
+    is_below = isinstance(text, str) and text.strip().startswith("-")
+    return -parse_duration(text.strip().removeprefix("-")) if is_below else parse_duration(text)
+
+
+# As Duration, with a sign.
+SignedDuration = Annotated[
+    int,
+    BeforeValidator(_signed),
+    PlainSerializer(format_duration, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": SIGNED_PATTERN, "examples": ["30s", "-5s"]}),
+]
+"""A :data:`Duration` that may be below zero."""
 
 
 def _positive(microseconds: int) -> int:

@@ -69,15 +69,18 @@ def _interval(
     least, most = min(distances), max(distances)
     before = _bound(-least, lambda a, b: _pairs(lefts, rights, -b, -a - 1))
     after = _bound(most, lambda a, b: _pairs(lefts, rights, a + 1, b))
+    if _are_absent(len(distances), _pairs(lefts, rights, -before, after)):
+        # The nearest pairs may have no results: then the interval ends before its left event, or begins after it.
+        before = -_nearest(least, lambda a, b: _pairs(lefts, rights, a, b - 1)) if least > 0 else before
+        after = -_nearest(-most, lambda a, b: _pairs(lefts, rights, 1 - b, -a)) if most < 0 else after
     shown = " to ".join(_signed(it) for it in dict.fromkeys((least, most)))
     doubt = f"The interval is a guess: of sampled pairs the event of {topics[1]} is {shown} after that of {topics[0]}."
     owed = _pairs(lefts, rights, -before, after)
     refuted = None
-    if owed - len(distances) > (1 - ENOUGH) * owed:
+    if _are_absent(len(distances), owed):
         refuted = (
             f"{owed - len(distances):,} of {owed:,} pairs within the interval are in no result: the pipeline may join "
-            "some events only (write their condition as oracle.where), or only events that are apart, which this "
-            "oracle cannot say."
+            "some events only (write their condition as oracle.where)."
         )
     return Intervals(time, within(before, after, *topics, join=join, doubts=(doubt,)), refuted)
 
@@ -133,6 +136,17 @@ def _bound(longest: int, further: Callable[[int, int], int]) -> int:
     rounded = [-(-longest // step) * step for step in _STEPS]
     tried = (it for it in (usual, *rounded) if it is not None)
     return next((it for it in tried if it == longest or not further(longest, it)), longest)
+
+
+def _nearest(shortest: int, nearer: Callable[[int, int], int]) -> int:
+    """The bound for pairs that are at least ``shortest`` apart: a usual time with no ``nearer`` pair from it on."""
+    usual = (size for size in reversed(USUAL) if size <= shortest)
+    tried = (*usual, *(shortest // step * step for step in _STEPS))
+    return next((it for it in tried if it > 0 and (it == shortest or not nearer(it, shortest))), shortest)
+
+
+def _are_absent(stated: int, owed: int) -> bool:
+    return owed - stated > (1 - ENOUGH) * owed
 
 
 def _signed(time_us: int) -> str:
