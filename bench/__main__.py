@@ -42,6 +42,7 @@ from bench.writer import Load
 from testbed.broker import EmbeddedBroker
 from testbed.checkout import machine
 from testbed.registry_stub import RegistryStub
+from validator.state.tables import Table
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CONFIG: Final = """
@@ -68,11 +69,13 @@ SHAPES: Final[Mapping[str, Load]] = {
     "escapes": Load("", "", "", 3_000_000, uuids=True, escapes=True),
     "cells": Load("", "", "", 1_000_000, pages=1_000_000, per_window=1, uuids=True),
     "values": Load("", "", "", 3_000_000, values=True),
+    "values_uuids": Load("", "", "", 3_000_000, values=True, uuids=True, zoned=True),
+    "values_cells": Load("", "", "", 1_000_000, pages=1_000_000, per_window=1, values=True),
     "words": Load("", "", "", 2_000_000, pages=1_000_000, per_window=1, running=True),
 }
 """Shape -> its load. `uuids` has times with an offset, `parts` has ids in headers and keys in `$key`, `escapes` has
-names with escapes, and `cells` has one event per cell. `values` has no ids: results state number and sum. `words` is a
-running count of a million keys, with a result for each event."""
+names with escapes, and `cells` has one event per cell. With `values` no ids are read: results state number and sum.
+`words` is a running count of a million keys, with a result for each event."""
 FORMAT_EVENTS: Final = 3_000_000
 """Events in each format; fewer with ``--events``."""
 OPERATION_EVENTS: Final = 2_000_000
@@ -237,6 +240,8 @@ def _judged(events: int, plain: Mapping[str, float], config_in: Callable[[str], 
         whole = time.monotonic() - began
         report = json.loads((Path(folder) / "state" / "report.json").read_text())
         timings = json.loads((Path(folder) / "state" / "counters.json").read_text())["timings"]
+        tables = [Path(folder) / "state" / table.value for table in Table]
+        stored = sum(file.stat().st_size for table in tables for file in table.rglob("*") if file.is_file())
     java = sampler.busiest("java")
     reading = timings["last_batch_us"] / 1e6 - timings["first_batch_us"] / 1e6
     return {
@@ -251,6 +256,7 @@ def _judged(events: int, plain: Mapping[str, float], config_in: Callable[[str], 
         "validate_events_per_second": round(events / reading),
         "whole_events_per_second": round(events / whole),
         "ratio_to_plain_read": round(plain["reading"] / reading, 3),
+        "state_bytes_per_event": round(stored / events, 2),
         "batches": report["validator"]["batches"],
         "jvm_cpu_seconds": round(java.cpu_seconds, 1),
         "all_cpu_seconds": round(sampler.cpu_seconds, 1),

@@ -68,7 +68,7 @@ ONLY_IN_JSON: Final = {
 }
 """Rows of the JSON files that answer no question of a user."""
 
-COLUMNS_MOST: Final = 8
+COLUMNS_MOST: Final = 9
 """Of a part with more rows, the page has every second one."""
 HEAD: Final = """\
 # Benchmarks: throughput, memory and disk of the sidecar

@@ -32,8 +32,9 @@ class Load:
 
     ``uuids``: ids are texts of 36 characters. ``zoned``: event times are ISO 8601 with the offset +02:00.
     ``in_parts``: the id of an event is in the header `id`, its key in the record's key. ``escapes``: names of pages
-    have escapes and characters other than ASCII. ``values``: events have an amount and no id, and results state number
-    and sum. ``running``: each event has a result with the number of events of its page so far, and no others.
+    have escapes and characters other than ASCII. ``values``: events have an amount, and an id only with ``uuids``, and
+    results state number and sum. ``running``: each event has a result with the number of events of its page so far, and
+    no others.
     ``format``: events are those of `bench.formats` in this format, and of the last day."""
 
     servers: str
@@ -99,7 +100,7 @@ def write(load: Load) -> dict[str, float]:
             event += 1
             id_ = f'"{uuid(event)}"' if load.uuids else str(event)
             if not load.running:
-                opened[place].append(id_)
+                opened[place].append(str(event) if load.values else id_)
             if encoded:
                 at = first + instant
                 more = {"price": event % 1_000 / 8, "kind": "A", "note": None if event % 2 else "a note"}
@@ -111,7 +112,9 @@ def write(load: Load) -> dict[str, float]:
             if load.in_parts:
                 headers = [("id", id_.strip('"'))]
             else:
-                value = f'{{"{"amount" if load.values else "id"}":{id_},{value[1:]}'
+                own = f'"id":{id_},' if load.uuids or not load.values else ""
+                amount = f'"amount":{event},' if load.values else ""
+                value = f"{{{own}{amount}{value[1:]}"
             put(producer, load.inputs, value, key, headers)
             if load.running:
                 so_far[place] += 1
