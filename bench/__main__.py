@@ -6,7 +6,7 @@ once: a plain read of the topics, then `validate --once` on them, in one run. fl
 live: the live sidecar at a constant rate, with losses and duplicates to find. keys: a million keys per window.
 shapes: as once, for each way in which topics write ids, times and names (``--shape``).
 formats: as once, of the same events in each format, with a schema registry.
-operations: as once, for windows that overlap and for joins.
+operations: as once, for a result per event, for windows that overlap and for joins.
 restart: time and memory of a start with ``--cells`` settled cells (repeatable); idle: CPU of a batch without records.
 day: memory over 24 hours of event time with 100,000 keys a minute, and a start with their 144 M cells (half an hour).
 disk: bytes per event on disk, by the kind of its id.

@@ -28,14 +28,14 @@ _SIDES: Final = "join: inner, left: click, right: update"
 @dataclass(frozen=True)
 class Operation:
     """What the results are, as the sidecar's settings. ``inputs``: the topics; an instant has an event of each page on
-    each. ``overlapping``: windows that hold an event. ``are_pairs``: a result is a pair of events of one instant, else
-    a window."""
+    each. ``overlapping``: windows that hold an event. ``at_once``: a result is the event, or the pair of events, of one
+    instant; else a window."""
 
     oracle: str
     fields: str
     inputs: tuple[str, ...] = ("click",)
     overlapping: int = 1
-    are_pairs: bool = False
+    at_once: bool = False
 
     def config(self) -> Mapping[str, str]:
         """The sections of the sidecar's configuration."""
@@ -44,6 +44,7 @@ class Operation:
 
 
 OPERATIONS: Final[Mapping[str, Operation]] = {
+    "passthrough": Operation("kind: passthrough", "key: page, event_time: windowStart, ids: clickIds", at_once=True),
     "sliding_window": Operation(
         f"kind: sliding_window, size: {WINDOW_MS}ms, slide: {WINDOW_MS // SLIDES}ms",
         f"{_WINDOW}, ids: clickIds",
@@ -56,7 +57,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         f"kind: interval_join, {_SIDES}, bucket: {WINDOW_MS}ms",
         f"key: page, event_time: windowStart, {_BOTH}",
         ("click", "update"),
-        are_pairs=True,
+        at_once=True,
     ),
 }
 
@@ -80,7 +81,7 @@ def _records(of: Operation, names: list[str], instants: int) -> Iterator[tuple[s
     for instant in range(instants):
         at_ms = instant * _STEP_MS
         if at_ms % slide_ms < _STEP_MS:
-            if held and not of.are_pairs:
+            if held and not of.at_once:
                 yield from _windows(of, names, held, at_ms // slide_ms * slide_ms)
             fresh: list[list[list[str]]] = [[[] for _ in of.inputs] for _ in names]
             held = [*held, fresh][-of.overlapping :]
@@ -90,11 +91,11 @@ def _records(of: Operation, names: list[str], instants: int) -> Iterator[tuple[s
             for side, topic in enumerate(of.inputs):
                 yield topic, f'{{"id":{number},"timestamp":"{stamp}","page":{name}}}', name
                 held[-1][place][side].append(number)
-            if of.are_pairs:
-                ids = f'"clickIds":[{number}],"updateIds":[{number}]'
+            if of.at_once:
+                ids = ",".join(f'"{topic}Ids":[{number}]' for topic in of.inputs)
                 yield "output", f'{{"page":{name},"windowStart":"{stamp}",{ids}}}', name
     end_ms = -(-instants * _STEP_MS // slide_ms) * slide_ms
-    for back in range(0 if of.are_pairs else of.overlapping):
+    for back in range(0 if of.at_once else of.overlapping):
         yield from _windows(of, names, held[-of.overlapping + back :], end_ms + back * slide_ms)
 
 

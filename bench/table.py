@@ -28,7 +28,9 @@ DESCRIPTIONS: Final = {
     "idle": "A batch without records, with settled cells and 10,000 open ones: CPU seconds, with all writes to tables.",
     "shapes": "As `once`, for each encoding of ids, times and names in the topics.",
     "formats": "As `once`, of the same events in each format, read with a schema registry; results are JSON.",
-    "operations": "As `once`, for windows of which four hold an event, and for joins of two topics.",
+    "operations": (
+        "As `once`, for a result per event, for windows of which four hold an event, and for joins of two topics."
+    ),
     "generator": "The generator's rate with two processes, and its ratio to a plain write.",
 }
 
