@@ -214,14 +214,17 @@ class Brokers:
                 self.answered_at = time.monotonic()
                 return {PartitionId(p.topic, p.partition): p.offset for p in answer if p.offset >= 0}
             except KafkaException as error:
-                code = error.args[0].code()
+                # The request waits for a coordinator, and the refusal to name one comes once, as a message.
+                said = _refusal_in(client) or error.args[0]
+                code = said.code()
                 if code > KafkaError.NO_ERROR:
                     self.answered_at = time.monotonic()
-                client.poll(0)
                 # The client's own errors, which have negative codes, say that it waits for an answer.
                 waits = code <= KafkaError.NO_ERROR or code in _COORDINATOR_MOVES
+                if not waits:
+                    self._groups.pop(name).close()
                 if not waits or time.monotonic() >= deadline:
-                    raise self._unreachable(error, f"group {name}") from error
+                    raise self._unreachable(KafkaException(said), f"group {name}") from error
             self._check_refused()
             time.sleep(_RETRY_SECONDS)
 
@@ -300,3 +303,9 @@ class Brokers:
         reason = found.problem if found is not None else error.args[0].str() if error.args else str(error)
         fix = found.fix if found is not None else "check kafka.bootstrap_servers"
         return BrokersUnreachable(f"no answer from the Kafka brokers at {self.servers} ({reason}): {fix}")
+
+
+def _refusal_in(client: Consumer) -> KafkaError | None:
+    """The missing right that the messages of a consumer tell of."""
+    errors = [message.error() for message in iter(lambda: client.poll(0), None)]
+    return next((error for error in errors if error is not None and error.code() in _NO_RIGHT), None)
