@@ -36,6 +36,7 @@ def _batches_of(state: Path, table: Table) -> list[int]:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(400)
 def test_no_table_of_a_copy_is_ahead_of_an_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A whole batch is committed between any two accesses of the backup. Some batches also start compactions and
     checkpoints of the log."""
