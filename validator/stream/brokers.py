@@ -306,6 +306,6 @@ class Brokers:
 
 
 def _refusal_in(client: Consumer) -> KafkaError | None:
-    """The missing right that the messages of a consumer tell of."""
+    """The missing right that a message of a consumer names."""
     errors = [message.error() for message in iter(lambda: client.poll(0), None)]
     return next((error for error in errors if error is not None and error.code() in _NO_RIGHT), None)
