@@ -70,8 +70,9 @@ Duration = Annotated[
 
 
 def _signed(text: object) -> int:
-    is_below = isinstance(text, str) and text.strip().startswith("-")
-    return -parse_duration(text.strip().removeprefix("-")) if is_below else parse_duration(text)
+    if isinstance(text, str) and text.strip().startswith("-"):
+        return -parse_duration(text.strip()[1:])
+    return parse_duration(text)
 
 
 # As Duration, with a sign.
