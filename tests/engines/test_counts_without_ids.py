@@ -1,7 +1,8 @@
 """Counts of the Kafka Streams DSL, whose results carry no ids, with a SIGKILL of an instance on the way.
 
-The test counts the events of each key (and window) itself, and compares them with the newest result. Exactly once: they
-are equal. At least once: after the kill, a result may count events again, and none is lost. The sidecar says the same.
+The test counts the events of each key (and window) itself, and compares them with the newest result, or with all of
+results that are written when a window closes (`suppress`). Exactly once: they are equal. At least once: after the kill,
+a result may count events again, and none is lost. The sidecar says the same.
 """
 
 from __future__ import annotations
@@ -34,21 +35,25 @@ READY_SECONDS_MAX = 180.0
 class CountEngine(KafkaStreamsEngine):
     """The DSL's counts."""
 
-    counts_in_windows = True
+    counts_in_windows, once = True, False
 
     def _options(self) -> dict[str, str]:
         windows = {} if self.counts_in_windows else {"job.window.ms": "0"}
-        return super()._options() | {"job.operator": "counts"} | windows
+        return super()._options() | {"job.operator": "final_counts" if self.once else "counts"} | windows
 
 
 Cell = tuple[str, int]
 
 
 class Counts:
-    """Topics, load and counts of one run. ``window_ms``: 0 for counts without windows."""
+    """Topics, load and counts of one run. ``window_ms``: 0 for counts without windows. ``once``: each is written when
+    its window closes, not at each update."""
 
-    def __init__(self, broker: EmbeddedBroker, name: str, window_ms: int) -> None:
-        self.servers, self.window_ms = broker.bootstrap_servers, window_ms
+    def __init__(self, broker: EmbeddedBroker, name: str, window_ms: int, *, once: bool) -> None:
+        self.servers, self.window_ms, self.once = broker.bootstrap_servers, window_ms, once
+        # A second of event time per round, so that windows close during the load.
+        self._next_ms, self._step_ms = (int(time.time() * 1000) - 600_000, 1_000) if once else (0, 0)
+        self._closed_ms = 0
         self.input, self.output = f"{name}-views", f"{name}-totals"
         broker.create_topics({self.input: PARTITIONS, self.output: PARTITIONS})
         self._producer = Producer({"bootstrap.servers": self.servers, "log_level": 0, "linger.ms": 5})
@@ -58,28 +63,38 @@ class Counts:
         for round_ in range(rounds):
             for number, key in enumerate(KEYS):
                 for _ in range(1 + (round_ + number) % 3):
-                    self._producer.produce(self.input, b"view", key.encode())
+                    self._producer.produce(self.input, b"view", key.encode(), timestamp=self._next_ms)
             assert self._producer.flush(30) == 0
+            self._next_ms += self._step_ms
             time.sleep(0.1)
 
+    def close(self) -> None:
+        """Send a later event on each partition, so that the windows before it close."""
+        self._closed_ms = self._next_ms + 60_000
+        for partition in range(PARTITIONS):
+            self._producer.produce(self.input, b"view", b"later", partition, timestamp=self._closed_ms)
+        assert self._producer.flush(30) == 0
+
     def owed(self) -> Counter[Cell]:
-        """The number of events of each key and window."""
+        """The number of events of each key and window that closes."""
         return Counter(
             (message.key().decode(), self._start(message.timestamp()[1]))
             for message in messages(self.servers, self.input)
+            if not self._closed_ms or message.timestamp()[1] < self._closed_ms
         )
 
     def _start(self, at_ms: int) -> int:
         return at_ms - at_ms % self.window_ms if self.window_ms else 0
 
-    def stated(self) -> dict[Cell, int]:
-        """What the newest result of each key and window states."""
-        found: dict[Cell, int] = {}
+    def stated(self) -> Counter[Cell]:
+        """What the newest result of each key and window states, or all results together if each is final."""
+        found = Counter[Cell]()
         for message in messages(self.servers, self.output):
             key, start = message.key(), 0
             if self.window_ms:
                 key, start = key[:-8], struct.unpack(">q", key[-8:])[0]
-            found[key.decode(), start] = struct.unpack(">q", message.value())[0]
+            number = struct.unpack(">q", message.value())[0]
+            found[key.decode(), start] = number + (found[key.decode(), start] if self.once else 0)
         return found
 
     def lacking(self) -> int:
@@ -104,17 +119,19 @@ class Counts:
             "pipeline": "counts",
             "guarantee": guarantee,
             "inputs": [{"topic": self.input, "format": "text", "fields": {"key": "$key", "event_time": "$timestamp"}}],
-            "outputs": [{**output, "emission": "cumulative"}],
+            "outputs": [{**output, "emission": "final" if self.once else "cumulative"}],
             "oracle": oracle,
         }
 
 
-@pytest.mark.parametrize("window_ms", [0, WINDOW_MS], ids=["running", "windows"])
+@pytest.mark.parametrize(
+    ("window_ms", "once"), [(0, False), (WINDOW_MS, False), (WINDOW_MS, True)], ids=["running", "windows", "suppressed"]
+)
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
 def test_the_sidecar_agrees_with_a_count_of_the_topics(
-    broker: EmbeddedBroker, tmp_path: Path, guarantee: Guarantee, window_ms: int
+    broker: EmbeddedBroker, tmp_path: Path, guarantee: Guarantee, window_ms: int, *, once: bool
 ) -> None:
-    run = Counts(broker, f"dsl-{guarantee}-{window_ms}", window_ms)
+    run = Counts(broker, f"dsl-{guarantee}-{window_ms}-{once}", window_ms, once=once)
     settings = RealEngineSettings(
         input=run.input,
         output=run.output,
@@ -126,7 +143,7 @@ def test_the_sidecar_agrees_with_a_count_of_the_topics(
         guarantee=guarantee,
     )
     with CountEngine(settings, tmp_path / "engine") as engine:
-        engine.counts_in_windows = window_ms > 0
+        engine.counts_in_windows, engine.once = window_ms > 0, once
         engine.start()
         engine.ready(READY_SECONDS_MAX)
         effective = engine.effective()
@@ -135,12 +152,14 @@ def test_the_sidecar_agrees_with_a_count_of_the_topics(
         engine.restart(0)
         run.send(ROUNDS // 2)
         engine.ready(READY_SECONDS_MAX)
+        if once:
+            run.close()
         until(lambda: not run.lacking(), READY_SECONDS_MAX, run.lacking)
         engine.stop()
     expected = {"duplicate": run.repeated(), "missing": run.lacking()}
     assert guarantee == "at_least_once" or not any(expected.values())
     given = run.configuration(guarantee)
-    status, report = judged(tmp_path / "sidecar", run.servers, given, effective, leaves_open=False)
+    status, report = judged(tmp_path / "sidecar", run.servers, given, effective, leaves_open=once)
     found = report["contributions"]
     assert {name: found[name] for name in expected} == expected, report
     assert status == 0, "the engine keeps its guarantee"

@@ -24,9 +24,13 @@ import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThr
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KStream;
+import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.Repartitioned;
+import org.apache.kafka.streams.kstream.Suppressed;
+import org.apache.kafka.streams.kstream.Suppressed.BufferConfig;
 import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
 import org.apache.kafka.streams.processor.PunctuationType;
 import org.apache.kafka.streams.processor.api.Processor;
@@ -51,6 +55,7 @@ import org.apache.kafka.streams.state.Stores;
  *   <li>{@code passthrough}: a result for each event, with some of its fields.
  *   <li>{@code counts}: the DSL's own count of each key, or of each key and window, without ids. The cache of Kafka
  *       Streams may skip updates.
+ *   <li>{@code final_counts}: its count of each key and window, written once when the window closes.
  * </ul>
  *
  * <p>Each input may have a filter.
@@ -504,9 +509,13 @@ public final class KafkaStreamsJob {
     if (work.windowMs() == 0) {
       events.count().toStream().to(work.output(), Produced.with(Serdes.String(), Serdes.Long()));
     } else {
-      events.windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofMillis(work.windowMs()), Duration.ofSeconds(10)))
-          .count().toStream().to(work.output(),
-              Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, work.windowMs()), Serdes.Long()));
+      KTable<Windowed<String>, Long> counts = events
+          .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofMillis(work.windowMs()), Duration.ofSeconds(10))).count();
+      if (work.operator().equals("final_counts")) {
+        counts = counts.suppress(Suppressed.untilWindowCloses(BufferConfig.unbounded()));
+      }
+      counts.toStream().to(work.output(),
+          Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, work.windowMs()), Serdes.Long()));
     }
   }
 
@@ -560,7 +569,7 @@ public final class KafkaStreamsJob {
     Job job = Job.of(options);
     options.keySet().removeIf(name -> ((String) name).startsWith("job."));
     StreamsBuilder builder = new StreamsBuilder();
-    if (job.work.operator().equals("counts")) {
+    if (job.work.operator().endsWith("counts")) {
       buildCounts(builder, job.work);
     } else {
       build(builder, job);
