@@ -15,6 +15,7 @@ from validator.config.model import Config
 from validator.config.reference import NOT_ALL, render
 from validator.model.envelopes import ENVELOPES
 from validator.oracles.kinds import built, refusals, unbuilt
+from validator.reconcile.evidence.kinds import evidence_of
 from validator.settings.errors import ConfigError
 from validator.settings.formats import kinds as formats
 from validator.stream.topic_settings import ids_that_repeat
@@ -177,7 +178,10 @@ RULES = {
         "outputs[0].fields.ids (from --set outputs.0.fields): evidence ids needs it; "
         "name the path of the ids in a result; if results state a number or a sum instead, write evidence: values."
     ),
-    "outputs.0.evidence=id": ("outputs[0].fields.id: evidence id needs it; name the path of the id in a result."),
+    "outputs.0.evidence=id": (
+        "outputs[0].fields.id: evidence id needs it; name the path of the id in a result; if results state a number or "
+        "a sum instead, write evidence: values."
+    ),
     "inputs.0.fields.id={path: id, unit: ms}": (
         "inputs[0].fields.id (from --set inputs.0.fields.id): it has a unit or a pattern and is not a "
         "time; write its path alone."
@@ -384,7 +388,7 @@ def test_only_sums_over_ids_look_up_ids_of_events() -> None:
     (problem,) = problems("inputs.0.fields.id=id", example="counts")
     assert "evidence values does not use it; leave it out" in problem
     sums = ["oracle.values={clicks: count, ids: sum_mod64(id)}", "outputs.0.fields.values={clicks: n, ids: s}"]
-    assert loads(EXAMPLES["counts"], "/etc", ["inputs.0.fields.id=id", *sums], {}).oracle.names_events
+    assert evidence_of(loads(EXAMPLES["counts"], "/etc", ["inputs.0.fields.id=id", *sums], {}).oracle).names_events
 
 
 OF_A_JOIN = {

@@ -31,7 +31,7 @@ class CountedCase(Case):
     @cached_property
     def oracle(self) -> Oracle:
         """The core counts."""
-        return counting(super().oracle).reading(Reads(states_values=True))
+        return counting(super().oracle).reading(Reads(evidence="values", names_ids=False))
 
     def anonymous(self) -> CountedCase:
         """The same history without the ids of its events."""

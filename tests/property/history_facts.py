@@ -102,7 +102,7 @@ def _grouped(cases: Sequence[Case]) -> Iterator[pa.Table]:
             for record in step.records:
                 task = record.offset % _TASKS if number % 2 else 0
                 is_event = not isinstance(record, ResultRecord | Tombstone)
-                if (case.oracle.by_key and is_event) or (case.oracle.reads.states_values and may_be_excused(case)):
+                if (case.oracle.by_key and is_event) or (not case.oracle.reads.names_ids and may_be_excused(case)):
                     # SEMANTICS 2.23: an excuse of one event is one of its whole row; here each has a row of its own.
                     task = record.offset
                 side = RIGHT if not isinstance(record, ResultRecord) and _is_of_right(record) else LEFT
@@ -153,7 +153,7 @@ def _row(case: Case, number: int, step: int, record: Record) -> dict[str, Any]:
         "text_ids": [],
         "values": case.values_of(record),
     }
-    states_values = case.oracle.reads.states_values
+    states_values = not case.oracle.reads.names_ids
     match record:
         case InputEvent() | LateRecord():
             id_ = case.id_of(record) if states_values else _id(number, record.id)

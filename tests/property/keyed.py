@@ -201,7 +201,7 @@ class KeyedCase(Case):
     def oracle(self) -> RunningAggregate:
         """The core keeps the newest results and counts."""
         known = RunningAggregate.of(replaces=True).model_copy(update={"values": {"number": "count"}})
-        return known.reading(Reads(replaces=True, states_values=True))
+        return known.reading(Reads(replaces=True, evidence="values", names_ids=False))
 
 
 def keyed_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> KeyedCase:
@@ -270,7 +270,7 @@ class KeyedValuesCase(ValuedCase):
     def oracle(self) -> RunningAggregate:
         """The core keeps the aggregates of each key."""
         known = RunningAggregate.of(replaces=True).model_copy(update={"values": dict(self.aggregates)})
-        return known.reading(Reads(replaces=True, states_values=True))
+        return known.reading(Reads(replaces=True, evidence="values", names_ids=False))
 
     @property
     def referee(self) -> type[Referee]:

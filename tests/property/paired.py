@@ -255,7 +255,7 @@ class PairCase(JoinCase):
     def oracle(self) -> Oracle:
         """The oracle with the aggregates."""
         known = super().oracle.model_copy(update={"values": dict(aggregates_of(self.join))})
-        return known.reading(Reads(states_values=True, replaces=self.cumulative))
+        return known.reading(Reads(evidence="values", names_ids=False, replaces=self.cumulative))
 
     @cached_property
     def rules(self) -> Rules:

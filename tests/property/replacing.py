@@ -92,7 +92,7 @@ class CountedReplacingCase(ReplacingCase):
     @cached_property
     def oracle(self) -> Oracle:
         """The core counts."""
-        return counting(super().oracle).reading(Reads(replaces=True, states_values=True))
+        return counting(super().oracle).reading(Reads(replaces=True, evidence="values", names_ids=False))
 
 
 def replacing_case(

@@ -375,7 +375,7 @@ class CountedSessionCase(SessionCase):
         """The oracle that counts."""
         found = counting(super().oracle)
         assert isinstance(found, SessionWindow)
-        return found.reading(Reads(states_values=True, adds_up=True))
+        return found.reading(Reads(evidence="values", names_ids=False, adds_up=True))
 
     def anonymous(self) -> CountedSessionCase:
         """The same history without the ids of its events."""

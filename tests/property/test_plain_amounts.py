@@ -21,9 +21,9 @@ from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
 from validator.model.json_text import Unreadable
-from validator.model.stated_values import MODULAR, Values
+from validator.model.stated_values import MODULAR, PRIMES, Values
 from validator.reconcile.grouping import facts_of_events
-from validator.reconcile.values import PRIMES, Aggregate, Answered, residues, texts_of, wrong_value
+from validator.reconcile.values import Aggregate, Answered, residues, texts_of, wrong_value
 from validator.stream.decode import event_reader, result_reader
 
 pytestmark = [pytest.mark.property, pytest.mark.timeout(300)]

@@ -121,7 +121,9 @@ class ValuedCase(Case):
         found: Oracle = TumblingWindow.of(timing.window_us, timing.window_offset_us)
         if self.of_sessions:
             found = SessionWindow.of(timing.window_us)
-        reads = Reads(states_values=True, adds_up=self.of_sessions, has_ids="squares" in dict(self.aggregates))
+        reads = Reads(
+            evidence="values", names_ids=False, adds_up=self.of_sessions, has_ids="squares" in dict(self.aggregates)
+        )
         return found.model_copy(update={"values": dict(self.aggregates)}).reading(reads)
 
     @property

@@ -55,7 +55,7 @@ CASES: Final[dict[str, tuple[Mapping[str, LowerBound], Sequence[Event], Sequence
 def oracle_of(bounds: Mapping[str, LowerBound], **reads: Any) -> Oracle:
     """Windows of a minute, with these bounds."""
     found = TumblingWindow.of(MINUTE_US).model_copy(update={"values": VALUES, "having": dict(bounds)})
-    return found.reading(Reads(states_values=True, **reads))
+    return found.reading(Reads(evidence="values", names_ids=False, **reads))
 
 
 def facts_of(oracle: Oracle, events: Sequence[Event], source: int, first: int = 0) -> pa.Table:

@@ -30,7 +30,7 @@ ORACLES = {"tumbling": TumblingWindow.of(60 * S), "sliding": SlidingWindow.of(60
 @pytest.mark.parametrize("is_sent", [True, False])
 def test_an_event_without_a_key_may_be_set_aside(name: str, side: Side, is_sent: bool) -> None:
     """Without such an event, what is set aside names no event. ``is_sent``: whether the events exist."""
-    oracle = counting(ORACLES[name]).reading(Reads(states_values=True))
+    oracle = counting(ORACLES[name]).reading(Reads(evidence="values", names_ids=False))
 
     def row(offset: int) -> dict[str, Any]:
         place = {"partition": 0, "offset": offset, "key": NULL_KEY, "event_time_us": 45 * S}

@@ -27,7 +27,9 @@ from validator.settings.explode import SEPARATORS, Explode
 from validator.stream.stage import _cut
 
 LINES = ["all streams lead", "Kafka kafka, KAFKA", "", " a\tb  a_1 a ", "a\x0bb\x0cc\u00a0d", "é-É", "\u0130stanbul"]
-ORACLE = RunningAggregate.of(replaces=True).reading(Reads(replaces=True, states_values=True, explodes=True))
+ORACLE = RunningAggregate.of(replaces=True).reading(
+    Reads(replaces=True, evidence="values", names_ids=False, explodes=True)
+)
 
 
 def rows(lines: list[str]) -> pa.Table:
@@ -82,7 +84,7 @@ def test_the_items_of_an_array_are_words() -> None:
 
 
 def test_a_word_counts_in_each_of_its_windows() -> None:
-    oracle = SlidingWindow.of(20, slide=10).reading(Reads(states_values=True, explodes=True))
+    oracle = SlidingWindow.of(20, slide=10).reading(Reads(evidence="values", names_ids=False, explodes=True))
     facts = facts_of_events(exploded(rows(LINES), Explode()), 0, oracle, 0, 10, with_first_event=False)
     assert sum(facts["records"].to_pylist()) == len(LINES) + 2
     counted: Counter[tuple[str, int]] = Counter()

@@ -90,7 +90,7 @@ def windows(chance: random.Random, new_id: Callable[[], Id]) -> list[Window]:
 def judged(values: dict[str, str], worlds: Sequence[Window], number_of: Callable[[Id], int]) -> list[dict[str, Any]]:
     """The violations of one window after the other. An engine states any integer that is right modulo 2^64."""
     oracle = TumblingWindow.of(SIZE_US).model_copy(update={"values": values})
-    oracle = oracle.reading(Reads(states_values=True, has_ids=True))
+    oracle = oracle.reading(Reads(evidence="values", names_ids=False, has_ids=True))
     read_as = dict(oracle.stated.digests)
     events, late, results = [], [], []
     chance = random.Random(7)

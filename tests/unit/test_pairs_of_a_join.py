@@ -21,7 +21,7 @@ pytestmark = pytest.mark.unit
 def judged(join: Join, rows: list[dict[str, Any]]) -> Judging:
     """The window once it is closed and due."""
     oracle = WindowedJoin.of(MINUTE_US, join=join, left="click", right="update")
-    oracle = oracle.model_copy(update={"values": {"pairs": "count"}}).reading(Reads(states_values=True))
+    oracle = oracle.model_copy(update={"values": {"pairs": "count"}}).reading(Reads(evidence="values", names_ids=False))
     rules = Rules(oracle, overdue_after_us=1, missing_after_us=2, several_inputs=True)
     found = Judging(KnownFacts(MemoryTables(), first_batch=0), rules)
     found.absorb(facts(*rows), clock(10), {})

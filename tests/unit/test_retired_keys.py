@@ -22,7 +22,7 @@ from validator.stream.recovery import recover
 from validator.stream.run_record import RunRecord
 
 ORACLE = RunningAggregate.of(replaces=True).model_copy(update={"values": {"n": "count", "total": "sum(amount)"}})
-ORACLE = ORACLE.reading(Reads(replaces=True, states_values=True))
+ORACLE = ORACLE.reading(Reads(replaces=True, evidence="values", names_ids=False))
 RULES = Rules(oracle=ORACLE, overdue_after_us=1, missing_after_us=2)
 
 

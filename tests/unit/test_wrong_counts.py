@@ -48,7 +48,7 @@ def counts_of(engine: Oracle, events: list[tuple[str, int]]) -> Counts:
 
 def judged(configured: Oracle, events: list[tuple[str, int]], counts: Counts) -> tuple[set[str], list[str]]:
     """The confirmed classes, and the sentences of the doubt."""
-    oracle = counting(configured).reading(Reads(states_values=True))
+    oracle = counting(configured).reading(Reads(evidence="values", names_ids=False))
     of_events = [
         {"partition": 0, "offset": offset, "id": NO_ID, "key": key, "event_time_us": at}
         for offset, (key, at) in enumerate(events)

@@ -25,7 +25,6 @@ from validator.model.wording import plural, plural_of
 from validator.oracles.seam import Oracle
 from validator.publish.redaction import HIDDEN
 from validator.publish.times import rfc3339
-from validator.reconcile.evidence.kinds import evidence_of
 from validator.reconcile.joined_values import OfPairs
 from validator.reconcile.values import Aggregate, Answered, wrong_value
 from validator.stream.doubt_sentences import example_clause, growth_sentence, mismatch_sentence
@@ -42,7 +41,7 @@ def compare(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool
 
     ``records``: decoded events and results. ``whole``: topic -> whether it was read from its start.
     """
-    if not evidence_of(config.oracle).names_ids:
+    if not config.oracle.reads.names_ids:
         yield from _counts(config, counted(config, list(records), whole=whole))
         return
     sample = sampled(config, records, whole=whole)

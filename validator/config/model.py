@@ -14,6 +14,7 @@ from validator.config.canary import Canary
 from validator.config.notify import Notification
 from validator.config.options import ClientOptions, Options
 from validator.config.oracle import Oracle
+from validator.config.output import Output
 from validator.config.registry import SchemaRegistry
 from validator.config.start import EARLIEST, Start, StartValue
 from validator.model.classes import Guarantee
@@ -22,13 +23,14 @@ from validator.model.kafka_options import FILE_OPTIONS, OptionsRefused, librdkaf
 from validator.model.lateness_scope import LatenessScope
 from validator.model.wording import plural
 from validator.oracles.seam import Declared, Reads
+from validator.reconcile.evidence import kinds as evidence
 from validator.settings.built import ABSENT_KEYS, MIXED_DUPLICATES
 from validator.settings.durations import Duration, PositiveDuration, format_duration
 from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.fields import FieldPath, Frozen, IdsPath, WithDurations
 from validator.settings.limits import Limits
 from validator.settings.local_paths import LocalPath, against_the_file
-from validator.settings.topics import EventFields, FaultsTopic, Input, Late, Output, ResultFields
+from validator.settings.topics import EventFields, FaultsTopic, Input, Late, ResultFields
 
 __all__ = [
     "Authorization",
@@ -418,23 +420,16 @@ class Config(Frozen):
                 if any(path.path == "$offset" for path in entry.fields.id or ()):
                     problem = "each input has the same offsets, and all inputs share their ids"
                     raise broken_rule_at(f"inputs[{i}].fields.id", problem, "name a field that identifies the event")
-        declared = Declared(self.inputs, self.outputs, self._set_aside, self.timing.late_policy == "drop")
+        drops_late = self.timing.late_policy == "drop"
+        declared = Declared(self.inputs, self.outputs, self._set_aside, drops_late, self.guarantee)
+        names_ids = evidence.built()[self.outputs[0].evidence].names_ids
+        reads = Reads.of_topics(declared, names_ids=names_ids)
+        evidence.evidence_of(self.oracle.reading(reads)).check(declared)
         self.oracle.check(declared)
-        reads = Reads.of_topics(self.inputs, self.outputs, (*self.late, *self.rejected))
-        if self.oracle.reading(reads).by_key and len(self.inputs[0].fields.key) == 1 and not self._set_aside:
+        if self.oracle.by_key and len(self.inputs[0].fields.key) == 1 and not self._set_aside:
             # Only counts of a key allow several events of one record, as `explode` does.
             has_rows = any(one.envelope is not None and ENVELOPES[one.envelope].is_listed for one in self.inputs)
             self.oracle.reading(reads._replace(explodes=reads.explodes or has_rows))
-        stated = self.oracle.stated
-        without_count = self.oracle.value_class == "wrong_value" and stated.count_name is None
-        if without_count and self.guarantee is not Guarantee.EXACTLY_ONCE:
-            # SEMANTICS 4.1: without the number of events, a loss looks like a repeat.
-            problem = f"values without count do not show whether a pipeline is {self.guarantee}"
-            raise broken_rule_at("guarantee", problem, "use exactly_once, or add count to oracle.values")
-        for i, output in enumerate(self.outputs):
-            if without_count and output.envelope is not None:
-                problem = "values without count do not show which results were withdrawn"
-                raise broken_rule_at(f"outputs[{i}].envelope", problem, "add count to oracle.values")
         for i, entry in enumerate(self.inputs):
             joins, skips = self.oracle.asks_lateness or self.oracle.states_pairs, entry.missing_key == "skip"
             if entry.missing_key != "undecodable" and (joins or (skips and not self.oracle.may_skip)):

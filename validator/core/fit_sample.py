@@ -20,7 +20,6 @@ from validator.codecs.fingerprints import hash_a, text_numbers
 from validator.model import arrays
 from validator.model.arrays import Ints, ints, listed
 from validator.oracles.seam import Oracle
-from validator.reconcile.evidence.kinds import evidence_of
 from validator.reconcile.facts import Kind, Side
 
 IDS_MOST: Final = 256
@@ -91,7 +90,7 @@ class FitSample:
     @classmethod
     def of(cls, oracle: Oracle) -> Self:
         """Return an empty sample for the cells of ``oracle``; it stays empty if results name no ids."""
-        if not evidence_of(oracle).names_ids:
+        if not oracle.reads.names_ids:
             return cls(0)
         return cls(max(16, min(IDS_MOST, _ROWS_MOST // oracle.cells_most)), 2 * oracle.cells_most + 2)
 

@@ -33,7 +33,6 @@ from validator.reconcile.cell_index import CellIndex
 from validator.reconcile.cells import STALE, Cells, Columns, SomeCells, contributing, unowed
 from validator.reconcile.compare import Compared, PartitionOffsets, RequestedIds, compare, expanded
 from validator.reconcile.contributions import TopicPartition
-from validator.reconcile.evidence.kinds import evidence_of
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import (
     CONTRIBUTIONS,
@@ -377,7 +376,7 @@ class Judging:
         if not any(sums.violations(name) for name in VIOLATIONS):
             return None
         oracle = self.rules.oracle
-        if not evidence_of(oracle).names_ids:
+        if not oracle.reads.names_ids:
             return Fit(miscounted(sums.counts, sums.results, self._off_grid())) if oracle.has_windows else None
         seen = self.sample.version, tuple(sums.results.items())
         if self._fit[0] != seen:

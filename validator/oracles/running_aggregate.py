@@ -70,12 +70,12 @@ class RunningAggregate(Oracle):
     @property
     def by_id(self) -> bool:
         """Whether results list ids."""
-        return not self.reads.states_values
+        return self.reads.names_ids
 
     @property
     def by_key(self) -> bool:
         """Whether results state values: which events of a key they used is not known."""
-        return self.reads.states_values
+        return not self.reads.names_ids
 
     @property
     def grid_us(self) -> int:
@@ -125,11 +125,8 @@ class RunningAggregate(Oracle):
                 fix = "give every output the same emission"
                 raise broken_rule_at(f"{place}.emission", MIXED_EMISSIONS.problem, fix)
 
-    def check_evidence(self, declared: Declared) -> None:
-        """Also refuse values in results that add up, in several outputs, and numbers of different values."""
-        super().check_evidence(declared)
-        if not any(output.evidence == "values" for output in declared.outputs):
-            return
+    def check_values(self, declared: Declared) -> None:
+        """Refuse values in results that add up, in several outputs, and numbers of different values."""
         if declared.outputs[0].emission != "cumulative":
             raise broken_rule_at("outputs[0].emission", VALUES_NOT_CUMULATIVE.problem, "write cumulative")
         if len(declared.outputs) > 1:

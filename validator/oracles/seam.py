@@ -10,23 +10,21 @@ Methods import the array libraries: reading a configuration needs none of them.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr
 
-from validator.model.stated_values import MODULAR, RISING, Values
+from validator.model.stated_values import Values
 from validator.settings.aggregates import Aggregate, LowerBound
 from validator.settings.built import (
     CUMULATIVE,
     CUMULATIVE_OUTPUTS,
     EXPLODE,
     FINAL_ONLY,
-    HAVING,
     ID_SPACES,
-    VALUES_BESIDE_IDS,
     WHERE,
     Combination,
 )
@@ -36,6 +34,7 @@ from validator.settings.fields import Frozen
 
 if TYPE_CHECKING:
     from validator.model.arrays import Bools, Ints
+    from validator.model.classes import Guarantee
     from validator.model.conditions import Condition
     from validator.model.id_spaces import IdSpace
     from validator.model.pair_rules import PairRule
@@ -57,13 +56,29 @@ class Assigned(NamedTuple):
     starts: Ints
 
 
+class Declared(NamedTuple):
+    """The settings beside the oracle. ``set_aside``: late and rejected topics, with their place in the file.
+    ``drops_late``: late policy `drop`."""
+
+    inputs: Sequence[Input]
+    outputs: Sequence[Output]
+    set_aside: Sequence[tuple[str, Late]]
+    drops_late: bool
+    guarantee: Guarantee
+
+    @property
+    def events(self) -> list[tuple[str, Input | Late]]:
+        """The topics of events, with their place in the file."""
+        return [*((f"inputs[{i}]", one) for i, one in enumerate(self.inputs)), *self.set_aside]
+
+
 class Reads(NamedTuple):
     """How a pipeline's topics define its cells.
 
     ``key_fields``: number of fields of a result's key. ``replaces``: the newest result of a key replaces the earlier
-    ones (emission `cumulative`). ``several_outputs``: results are in several topics. ``states_values``: results state
-    aggregates of their events, and not which they are (evidence `values`). ``adds_up``: the results of a cell add up
-    (emission `incremental`). ``tolerances``: the tolerance of each stated value, the largest of all outputs.
+    ones (emission `cumulative`). ``several_outputs``: results are in several topics. ``evidence``: its name.
+    ``names_ids``: results say which events they used. ``adds_up``: the results of a cell add up (emission
+    `incremental`). ``tolerances``: the tolerance of each stated value, the largest of all outputs.
     ``explodes``: an event counts for each of its words. ``id_fields``: number of fields of an id. ``has_ids``: every
     event of an input has an id. ``owners``: late and rejected topics that name an input, with this input.
     """
@@ -71,7 +86,8 @@ class Reads(NamedTuple):
     key_fields: int = 1
     replaces: bool = False
     several_outputs: bool = False
-    states_values: bool = False
+    evidence: str = "ids"
+    names_ids: bool = True
     adds_up: bool = False
     tolerances: tuple[tuple[str, Decimal], ...] = ()
     explodes: bool = False
@@ -85,10 +101,10 @@ class Reads(NamedTuple):
         return self.key_fields > 1
 
     @classmethod
-    def of_topics(cls, inputs: Sequence[Input], outputs: Sequence[Output], set_aside: Iterable[Late] = ()) -> Self:
-        """Return the value for topics that passed `Oracle.check`."""
+    def of_topics(cls, declared: Declared, *, names_ids: bool) -> Self:
+        """Return the value for the topics of a pipeline."""
+        inputs, outputs = declared.inputs, declared.outputs
         replaces = any(output.emission == "cumulative" for output in outputs)
-        states_values = any(output.evidence == "values" for output in outputs)
         adds_up = any(output.emission == "incremental" for output in outputs)
         tolerances: dict[str, Decimal] = {}
         for name, path in (pair for output in outputs for pair in output.fields.values.items()):
@@ -97,24 +113,15 @@ class Reads(NamedTuple):
             key_fields=len(outputs[0].fields.key),
             replaces=replaces,
             several_outputs=len(outputs) > 1,
-            states_values=states_values,
+            evidence=outputs[0].evidence,
+            names_ids=names_ids,
             adds_up=adds_up,
             tolerances=tuple(tolerances.items()),
             explodes=any(one.explode is not None for one in inputs),
             id_fields=max(1, len(inputs[0].fields.id or ())),
             has_ids=all(one.fields.id is not None for one in inputs),
-            owners=tuple((one.topic, one.input) for one in set_aside if one.input is not None),
+            owners=tuple((one.topic, one.input) for _, one in declared.set_aside if one.input is not None),
         )
-
-
-class Declared(NamedTuple):
-    """The settings beside the oracle. ``set_aside``: late and rejected topics, with their place in the file.
-    ``drops_late``: late policy `drop`."""
-
-    inputs: Sequence[Input]
-    outputs: Sequence[Output]
-    set_aside: Iterable[tuple[str, Late]]
-    drops_late: bool
 
 
 class Oracle(Frozen):
@@ -150,6 +157,8 @@ class Oracle(Frozen):
     `inputs[].duplicates: collapse` states this."""
     judges_values: ClassVar[bool] = False
     """Whether results may have evidence `values`."""
+    judges_values_beside_ids: ClassVar[bool] = False
+    """Whether results may state values beside the ids of their events."""
     accepts_cumulative: ClassVar[bool] = False
     """Whether the newest result of a cell may replace the earlier ones (emission `cumulative`)."""
     asks_lateness: ClassVar[bool] = False
@@ -273,41 +282,6 @@ class Oracle(Frozen):
         return Values.of(self.values, bounds)
 
     @property
-    def checks_values(self) -> bool:
-        """Whether results state values beside the ids of their events, which are checked against these events."""
-        return bool(self.values) and not self.reads.states_values
-
-    @property
-    def names_events(self) -> bool:
-        """Whether fact rows have the ids of events: results name them, or state sums from which ids follow."""
-        return not self.reads.states_values or (self.reads.has_ids and self.stated.sums_of_ids is not None)
-
-    @property
-    def value_class(self) -> Literal["wrong_value", "inconsistent"] | None:
-        """The class of a result that states a wrong value; None if none can be wrong."""
-        # SEMANTICS 2.15: with ids, a value is judged by the events of its own result.
-        return "inconsistent" if self.checks_values else "wrong_value" if self.stated.stated else None
-
-    def class_of(self, column: str) -> str:
-        """Return the class of violations that the core counts in a column of this name."""
-        return "inconsistent" if column == "wrong_value" and self.checks_values else column
-
-    @property
-    def cannot_see(self) -> tuple[str, ...]:
-        """Sentences for people: which violations this oracle cannot find with the evidence of its pipeline."""
-        if not self.reads.states_values:
-            return ()
-        if self.by_key:
-            unseen = "a lost event of a key is seen once the key has no new events for a while, or at the end of a run"
-            return (f"Results say how many events of a key they used, not which: {unseen}.",)
-        if self.stated.count_name is None:
-            return (
-                "Results do not say how many events they used: a loss or a repeat is a wrong value, if it changes one.",
-            )
-        cancel = "cancel out if no stated value differs" if self.stated.stated else "cancel out"
-        return (f"Results say how many events they used, not which: a lost and a repeated event of one cell {cancel}.",)
-
-    @property
     def scope_margin_us(self) -> int:
         """A cell that starts less than this after the horizon is out of scope, too."""
         return 0
@@ -407,8 +381,6 @@ class Oracle(Frozen):
     def check(self, declared: Declared) -> None:
         """Raise PydanticCustomError for settings that this oracle cannot judge."""
         self.check_times(declared.outputs)
-        self.check_evidence(declared)
-        self.check_bounds(declared)
         self.check_condition(declared)
         self.check_words(declared)
         problem, fix = ID_SPACES.problem, "leave input out"
@@ -419,101 +391,15 @@ class Oracle(Frozen):
             if late.input is not None:
                 raise broken_rule_at(f"{place}.input", problem, fix)
 
-    def check_evidence(self, declared: Declared) -> None:
-        """Raise PydanticCustomError for evidence that this oracle cannot judge, and for evidence, ids and values that
-        do not fit each other."""
-        events = [(f"inputs[{i}]", one) for i, one in enumerate(declared.inputs)]
-        entries: list[tuple[str, Input | Late]] = [*events, *declared.set_aside]
-        counted = [output.evidence == "values" for output in declared.outputs]
-        if not any(counted):
-            self.check_values_beside_ids(declared)
-            self.check_ids(declared)
-            return
-        if not all(counted):
-            place = f"outputs[{counted.index(False)}].evidence"
-            raise broken_rule_at(place, "another output has evidence values", "use values for every output")
-        if not self.judges_values:
-            kinds = "tumbling_window, sliding_window, session_window, running_aggregate or windowed_join"
-            raise broken_rule_at(
-                "outputs[0].evidence", f"values is not supported yet for oracle {self.kind}", f"use oracle {kinds}"
-            )
-        if not self.values:
-            fix = "write a name and its aggregate: {clicks: count}"
-            raise broken_rule_at("oracle.values", "evidence values needs it", fix)
-        self._check_names(declared)
-        for place, entry in entries:
-            # SEMANTICS 2.34: with sums over ids, the ids of the events are looked up.
-            is_looked_up = self.has_windows and self.stated.sums_of_ids is not None and place.startswith("inputs")
-            if entry.fields.id is not None and not is_looked_up:
-                fix = "leave it out, or add count to oracle.values" if self.stated.digests else "leave it out"
-                raise broken_rule_at(f"{place}.fields.id", "evidence values does not use it", fix)
-        for place, entry in events:
-            if entry.duplicates == "collapse":
-                problem = "repeated events cannot be recognised without ids"
-                raise broken_rule_at(f"{place}.duplicates", problem, "use count, or evidence with ids")
-
-    def check_ids(self, declared: Declared) -> None:
-        """Raise PydanticCustomError for events without an id."""
-        fix = "name the path of the event's id" + (
-            "; if results carry no ids, write evidence: values" if self.judges_values else ""
-        )
-        events = [(f"inputs[{i}]", one.fields.id) for i, one in enumerate(declared.inputs)]
-        for place, id_ in (*events, *((place, one.fields.id) for place, one in declared.set_aside)):
-            if id_ is None:
-                raise broken_rule_at(f"{place}.fields.id", "it is missing", fix)
-
-    def check_values_beside_ids(self, declared: Declared) -> None:
-        """Raise PydanticCustomError for values beside ids that this oracle cannot judge."""
-        stating = [bool(output.fields.values) for output in declared.outputs]
-        if not self.values and not any(stating):
-            return
-        if not self.judges_values or not self.has_windows:
-            fix = "leave it out, or use evidence values" if self.judges_values else "leave it out"
-            raise broken_rule_at("oracle.values", VALUES_BESIDE_IDS.problem, fix)
-        if not self.values:
-            fix = "write each name and its aggregate: {clicks: count}"
-            raise broken_rule_at("oracle.values", "results state values, and it is missing", fix)
-        self._check_names(declared)
-
-    def _check_names(self, declared: Declared) -> None:
-        """Raise PydanticCustomError if outputs state other values than the oracle, or for fields that no event has."""
-        if list(self.values.values()).count("count") > 1:
-            raise broken_rule_at("oracle.values", "two values are the number of events", "name count once")
-        for one in declared.inputs:
-            one.check_paths(("oracle.values", path) for path in self.seen_from(one.topic).stated.paths)
-        for i, output in enumerate(declared.outputs):
-            names = output.fields.values
-            if names.keys() != self.values.keys():
-                fix = f"name exactly {', '.join(sorted(self.values))}, as oracle.values does"
-                said = f"it names {', '.join(sorted(names))}" if names else "it is missing"
-                raise broken_rule_at(f"outputs[{i}].fields.values", said, fix)
-            exact = [one.name for one in self.stated.stated if one.function in MODULAR and names[one.name].tolerance]
-            for name in exact:
-                place = f"outputs[{i}].fields.values.{name}.tolerance"
-                raise broken_rule_at(place, "a sum modulo 2^64 is exact", "leave it out")
-
-    def check_bounds(self, declared: Declared) -> None:
-        """Raise PydanticCustomError for bounds that this oracle cannot judge, or that further events may undo."""
-        if not self.having:
-            return
-        outputs = declared.outputs
-        is_summed = any(output.emission == "incremental" for output in outputs)
-        is_judged = self.judges_values and self.has_windows and self.merging_gap_us is None
-        if outputs[0].evidence != "values" or not is_judged or is_summed:
-            raise broken_rule_at("oracle.having", HAVING.problem, "leave it out")
-        for name in self.having:
-            place, text = f"oracle.having.{name}", self.values.get(name)
-            if text is None:
-                raise broken_rule_at(place, "oracle.values has no such value", f"use one of {', '.join(self.values)}")
-            if text.partition("(")[0] not in RISING:
-                raise broken_rule_at(place, "a further event may take this value below the bound", "leave it out")
+    def check_values(self, declared: Declared) -> None:
+        """Raise PydanticCustomError for evidence `values` that this oracle cannot judge."""
 
     def check_words(self, declared: Declared) -> None:
         """Raise PydanticCustomError if events are words where results do not count them, in a key of several fields, or
         beside late and rejected topics."""
-        counts = declared.outputs[0].evidence == "values"
+        is_counted = not self.reads.names_ids and self.pair_rule is None
         for i, one in enumerate(declared.inputs):
-            if one.explode is not None and (not counts or len(one.fields.key) != 1 or list(declared.set_aside)):
+            if one.explode is not None and (not is_counted or len(one.fields.key) != 1 or declared.set_aside):
                 raise broken_rule_at(f"inputs[{i}].explode", EXPLODE.problem, "leave it out")
             if one.explode is not None and one.missing_key == "owed":
                 raise broken_rule_at(f"inputs[{i}].missing_key", "an absent text has no words", "write skip")
@@ -524,7 +410,7 @@ class Oracle(Frozen):
         condition = self.condition
         if self.where is None or condition is None:
             return
-        if condition.others == "ignored" and list(declared.set_aside):
+        if condition.others == "ignored" and declared.set_aside:
             raise broken_rule_at("oracle.where", WHERE.problem, "leave it out, or use windows")
         for i, entry in enumerate(declared.inputs):
             entry.check_where("oracle.where", self.where, f" of inputs[{i}]")

@@ -47,6 +47,7 @@ class SessionWindow(Oracle):
     asks_lateness: ClassVar[bool] = True
     ends_are_known: ClassVar[bool] = False
     judges_values: ClassVar[bool] = True
+    judges_values_beside_ids: ClassVar[bool] = True
 
     @classmethod
     def of(cls, gap_us: int) -> Self:
@@ -77,13 +78,7 @@ class SessionWindow(Oracle):
     def answers_once(self) -> bool:
         """A late event may have a result of its own, and any event with emission `incremental`. Results that state
         counts show no parts."""
-        return not (self.reads.adds_up or self.reads.states_values)
-
-    @property
-    def cannot_see(self) -> tuple[str, ...]:
-        """Also parts of sessions."""
-        parts = "Results without ids do not show whether the engine split a session, or named another end."
-        return (*super().cannot_see, parts) if self.reads.states_values else super().cannot_see
+        return self.reads.names_ids and not self.reads.adds_up
 
     def contradicts(self, named_us: Ints, ends_us: Ints) -> Bools:
         """Engines name the end of a session, or its last event (Kafka Streams). They and their fields may round."""
@@ -127,13 +122,16 @@ class SessionWindow(Oracle):
         """As `latest_reaches_us`."""
         return instant_us - slack_us
 
-    def check(self, declared: Declared) -> None:
-        """Also refuse late policy `drop`, and values without the number of events."""
-        super().check(declared)
-        states_values = declared.outputs[0].evidence == "values"
-        if states_values and self.stated.count_name is None:
+    def check_values(self, declared: Declared) -> None:
+        """Refuse values without the number of events."""
+        del declared
+        if self.stated.count_name is None:
             problem = "sessions need the number of their events"
             raise broken_rule_at("oracle.values", problem, "add count, such as {events: count}")
+
+    def check(self, declared: Declared) -> None:
+        """Also refuse late policy `drop`."""
+        super().check(declared)
         if declared.drops_late:
             raise broken_rule_at("timing.late_policy", DROP_IN_SESSIONS.problem, "write report")
 

@@ -32,6 +32,7 @@ class SlidingWindow(Windows):
     """Distance between the starts of two adjacent windows; at most `size`."""
 
     judges_values: ClassVar[bool] = True
+    judges_values_beside_ids: ClassVar[bool] = True
     accepts_cumulative: ClassVar[bool] = True
 
     @model_validator(mode="after")

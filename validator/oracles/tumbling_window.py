@@ -17,4 +17,5 @@ class TumblingWindow(Windows):
     """Adjacent windows."""
 
     judges_values: ClassVar[bool] = True
+    judges_values_beside_ids: ClassVar[bool] = True
     accepts_cumulative: ClassVar[bool] = True

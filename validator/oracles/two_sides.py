@@ -10,7 +10,7 @@ from pydantic import model_validator
 from validator.model.id_spaces import IdSpace
 from validator.model.stated_values import MODULAR
 from validator.oracles.seam import Declared, Oracle
-from validator.settings.built import EXPLODE, HAVING, VALUES_BESIDE_IDS, Combination
+from validator.settings.built import Combination
 from validator.settings.errors import broken_rule_at
 from validator.settings.fields import check_path
 
@@ -94,45 +94,20 @@ class TwoSides(Oracle):
             if entry.duplicates != "count":
                 raise broken_rule_at(f"inputs[{i}].duplicates", COLLAPSE_IN_JOIN.problem, "leave it out")
         self.check_times(declared.outputs)
-        self.check_bounds(declared)
         self.check_condition(declared)
         self.check_words(declared)
-        if self.judges_values and any(output.evidence == "values" for output in declared.outputs):
-            self._check_pairs(declared)
-            return
-        self.check_values_beside_ids(declared)
         named = [self.left] if self.join == "semi" else list(sides.values())
-        for i, output in enumerate(declared.outputs):
-            self._check_evidence(f"outputs[{i}]", output, named)
-        self.check_ids(declared)
-        self._check_set_aside(declared)
-
-    def _check_set_aside(self, declared: Declared) -> None:
-        """Refuse late and rejected topics that do not name their input."""
+        for i, output in enumerate(declared.outputs if self.reads.names_ids else ()):
+            self._check_named(f"outputs[{i}]", output, named)
         for place, late in declared.set_aside:
             if late.input not in (self.left, self.right):
                 problem = f"it must name the input of these events (one of {self.left} and {self.right})"
                 raise broken_rule_at(f"{place}.input", problem, "set it, and use a separate topic for each input")
 
-    def check_values_beside_ids(self, declared: Declared) -> None:
-        """Refuse values beside ids."""
-        if self.values or any(output.fields.values for output in declared.outputs):
-            fix = "leave it out" + (", or use evidence values" if self.judges_values else "")
-            raise broken_rule_at("oracle.values", VALUES_BESIDE_IDS.problem, fix)
-
-    def check_bounds(self, declared: Declared) -> None:
-        """Refuse all bounds."""
-        del declared
-        if self.having:
-            raise broken_rule_at("oracle.having", HAVING.problem, "leave it out")
-
-    def _check_pairs(self, declared: Declared) -> None:
+    def check_values(self, declared: Declared) -> None:
         """Refuse values that do not say how many pairs there were or of which side they are."""
-        self._check_set_aside(declared)
-        for i, entry in enumerate(declared.inputs):
-            if entry.explode is not None:
-                raise broken_rule_at(f"inputs[{i}].explode", EXPLODE.problem, "leave it out")
-        if self.values and self.stated.count_name is None:
+        del declared
+        if self.stated.count_name is None:
             fix = "add the number of pairs, as in {pairs: count}"
             raise broken_rule_at("oracle.values", "values of a join need count", fix)
         # An event counts once per partner, so a difference of sums over ids names no id.
@@ -145,16 +120,13 @@ class TwoSides(Oracle):
                 fix = f"write {' or '.join(f'{name}.FIELD' for name in allowed)}"
                 raise broken_rule_at("oracle.values", f"{path} is not a field of a side that results name", fix)
             check_path(field)
-        self.check_evidence(declared)
 
-    def _check_evidence(self, place: str, output: Output, named: Sequence[str]) -> None:
+    def _check_named(self, place: str, output: Output, named: Sequence[str]) -> None:
         """Refuse results that do not name the events of the inputs ``named``, or that name others."""
         if output.evidence == "id" and self.join == "semi":
             return
-        if output.evidence != "ids":
-            problem = f"a join's results cannot have evidence {output.evidence}"
-            fix = "use ids or id" if self.join == "semi" else "use ids"
-            raise broken_rule_at(f"{place}.evidence", problem, fix)
+        if output.evidence == "id":
+            raise broken_rule_at(f"{place}.evidence", "a join's results cannot have evidence id", "use ids")
         paths = output.fields.ids or ()
         allowed = named[0] if len(named) == 1 else f"one of {' and '.join(named)}"
         for path in paths:

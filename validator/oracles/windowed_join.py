@@ -45,7 +45,7 @@ class WindowedJoin(TwoSides, Windows):
     def pair_rule(self) -> PairRule | None:
         """A result without ids states the number of its pairs."""
         rights = (topic for topic, owner in self.reads.owners if owner == self.right)
-        return PairRule(self.join, frozenset({self.right, *rights})) if self.reads.states_values else None
+        return PairRule(self.join, frozenset({self.right, *rights})) if not self.reads.names_ids else None
 
     def seen_from(self, topic: str | None) -> Self:
         """The values of results depend on other fields of left events than of right ones."""
@@ -61,17 +61,9 @@ class WindowedJoin(TwoSides, Windows):
         """Seen from one side: what depends on its fields."""
         return super().stated if self._side is None else super().stated.of_side(self._side)
 
-    @property
-    def cannot_see(self) -> tuple[str, ...]:
-        """Of values, errors in pairs that cancel out."""
-        if self.pair_rule is None:
-            return super().cannot_see
-        unless = " if no stated value differs" if self.stated.stated else ""
-        return (f"Results say how many pairs of events they used, not which: errors of one window cancel out{unless}.",)
-
     def spaces(self, inputs: Sequence[Input]) -> Mapping[str, IdSpace]:
         """Events without ids have no id space."""
-        return {} if self.reads.states_values else super().spaces(inputs)
+        return super().spaces(inputs) if self.reads.names_ids else {}
 
     def classes(
         self, id_counts: IdCounts, flags: Flags, texts: Sequence[str], *, collapse: bool, drops_late: bool

@@ -67,15 +67,16 @@ def facts_of_events(
     texts = one_array(events["text_id"])
     are_texts = bools(texts.is_valid())
     contributing = (given == DECODED).astype(np.int64)
+    evidence = evidence_of(oracle)
     # The ids of events that have none are all the same: their number says everything.
-    named = are_integers if oracle.names_events else np.zeros_like(are_integers)
+    named = are_integers if evidence.names_events else np.zeros_like(are_integers)
     has_integers = groups.any(named)
     columns = {
         "status": groups.first(np.where(given == SKIPPED, UNOWED, given)),
         "window_start_us": pa.array(groups.first(starts), mask=~groups.first(decoded & (starts != ABSENT))),
         "reach_us": pa.array(groups.first(reaches), mask=~groups.first(reaching)),
         "contributions": groups.sum(contributing),
-        **evidence_of(oracle).of_events(groups, events, EventIds(ids, are_integers, texts, are_texts), contributing),
+        **evidence.of_events(groups, events, EventIds(ids, are_integers, texts, are_texts), contributing),
         # Either all events of a group count, or none does.
         "newest_event_time_us": pa.array(groups.largest(times), mask=~groups.first(moving)),
         "min_id": pa.array(groups.smallest(np.where(named, ids, NEVER)), mask=~has_integers),

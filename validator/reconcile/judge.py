@@ -601,7 +601,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     recorded = cells["recorded_digest"] != ABSENT
     # SEMANTICS 2.19: the standing check on fingerprints; the fingerprint itself draws the sample.
     sampled = it.agrees & ~it.compared & settled & it.in_scope & seen & (cells["expected_a"] % rules.sampled_of == 0)
-    if rules.oracle.by_id or not evidence_of(rules.oracle).names_ids:
+    if rules.oracle.by_id or not rules.oracle.reads.names_ids:
         # The fingerprint of a cell with one id, or of events without ids, proves as much as a comparison.
         sampled[:] = False
     # A verdict is recorded once it is settled, violated or no longer pending, and after that at every change.

@@ -22,11 +22,9 @@ import pyarrow.compute as pc
 from validator.codecs.columns import AGGREGATE_TYPE
 from validator.codecs.digests import signed
 from validator.codecs.plain_fields import bools, plain
-from validator.model.arrays import Ints, interleaved, run_starts
-from validator.model.stated_values import ADDED, MODULAR, Function, Stated, Values
+from validator.model.arrays import Ints, interleaved, one_array, run_starts
+from validator.model.stated_values import ADDED, MODULAR, PRIMES, Function, Stated, Values
 
-PRIMES: Final = (2**31 - 1, 2**31 - 19)
-"""The fingerprints are sums modulo these. Sums of 2^32 fact rows fit into 64 bits."""
 _EXACT: Final = Context(prec=200)
 _HALF_UNIT: Final = _EXACT.divide(Decimal(1), Decimal(2**51))
 _WORDS: Final = 8
@@ -81,6 +79,12 @@ def partial_aggregates(
         sums.append(amounts[0])
         parts.append(pa.StructArray.from_arrays([count, *map(texts_of, amounts)], fields=list(AGGREGATE_TYPE)))
     return interleaved(parts, many, AGGREGATE_TYPE), sums
+
+
+def columns_of_lists(lists: pa.ChunkedArray, width: int) -> list[pa.Array]:
+    """Return lists of ``width`` items each as so many columns."""
+    items, rows = one_array(lists).flatten(), np.arange(len(lists)) * width
+    return [items if width == 1 else items.take(pa.array(rows + i)) for i in range(width)]
 
 
 def _hashes(column: pa.Array, group: Ints, many: int) -> pa.StructArray:

@@ -19,6 +19,7 @@ from validator.model.arrays import ABSENT, Bools, Ints, present
 from validator.model.frontier import Outages
 from validator.model.wording import plural
 from validator.reconcile.cells import Cells, Columns
+from validator.reconcile.evidence.kinds import evidence_of
 from validator.reconcile.judge import VIOLATIONS, Judged, Rules, due_base
 
 _EXPLANATIONS: Final = {
@@ -121,7 +122,7 @@ def changed_violations(
     found: list[Violation] = []
     some = cells.some(judged_rows)
     for name in VIOLATIONS:
-        of_class = rules.oracle.class_of(name)
+        of_class = evidence_of(rules.oracle).class_of(name)
         now, before = judged.on_record[name], some[f"recorded_{name}"]
         sure = confirmed_of(some, judged, name, suspected, withdrawn)
         sure_before = some[f"confirmed_{name}"]

@@ -30,7 +30,6 @@ def _topic(name: str) -> str:
 
 Topic = Annotated[str, AfterValidator(_topic), WithJsonSchema({"type": "string", "pattern": TOPIC_PATTERN})]
 Emission = Literal["final", "cumulative", "incremental"]
-Evidence = Literal["ids", "id", "values"]
 MissingKey = Literal["undecodable", "skip", "owed"]
 
 
@@ -251,9 +250,8 @@ class Output(_Entry):
     emission: Emission = "final"
     """The meaning of repeated results of a cell: every one counts (`final`), the newest replaces the others
     (`cumulative`), or they add up (`incremental`)."""
-    evidence: Evidence = "ids"
-    """How a result shows the events that it used: `ids` (a list), `id` (of its one event), or `values`
-    (aggregates such as their number, without ids)."""
+    evidence: str = "ids"
+    """How a result shows the events that it used."""
     fields: ResultFields
     """Paths of a result's key, window and evidence."""
     where: Where | None = None
@@ -276,22 +274,6 @@ class Output(_Entry):
         # SEMANTICS 2.16: with another emission no result is ever withdrawn, and an update would count twice.
         if self.envelope is not None and self.emission != "cumulative":
             raise broken_rule_at("emission", "a change replaces the row before it", "write cumulative")
-        return self
-
-    @model_validator(mode="after")
-    def _evidence_has_its_field(self) -> Output:
-        paths = (("ids", self.fields.ids), ("id", self.fields.id), ("values", self.fields.values or None))
-        for evidence, field in paths:
-            if self.evidence == evidence and field is None:
-                or_values = "; if results state a number or a sum instead, write evidence: values"
-                fix = f"name the path of the {evidence} in a result" + (or_values if evidence == "ids" else "")
-                raise broken_rule_at(f"fields.{evidence}", f"evidence {evidence} needs it", fix)
-        for evidence, field in paths:
-            # SEMANTICS 2.32: values may be stated beside ids, and are checked against them.
-            is_beside = evidence == "values" and self.evidence in ("ids", "id")
-            if self.evidence != evidence and field is not None and not is_beside:
-                fix = f"leave it out, or write evidence: {evidence}"
-                raise broken_rule_at(f"fields.{evidence}", f"evidence {self.evidence} does not use it", fix)
         return self
 
 

@@ -27,7 +27,6 @@ from validator.model.grading import Doubt
 from validator.model.progress import IngestProgress
 from validator.model.wording import plural, plural_of
 from validator.oracles.seam import Oracle
-from validator.reconcile.evidence.kinds import evidence_of
 from validator.reconcile.judge import VIOLATIONS
 from validator.settings.built import CUMULATIVE
 from validator.stream import refused_fields
@@ -186,7 +185,7 @@ def _topic_doubt(config: Config, one: TopicInDoubt, example: Example | None) -> 
 def _contributions_doubt(config: Config, sums: CellTotals, results: int) -> str:
     """``results``: number of decoded results if none of them matches an event; 0 if a few do."""
     beside, expected = unmatched(sums), sums.counts["expected"]
-    has_ids = evidence_of(config.oracle).names_ids
+    has_ids = config.oracle.reads.names_ids
     if not beside:
         check = "outputs[].fields, or a unit in them, may be wrong"
     elif has_ids and sums.counts["unknown_id"] * 2 >= beside:

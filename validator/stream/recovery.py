@@ -31,6 +31,7 @@ from validator.model.progress import IngestProgress, TimeRules
 from validator.oracles.seam import Oracle
 from validator.reconcile.by_key import RECORDED_DUE
 from validator.reconcile.cells import FACT_COLUMNS, Cells
+from validator.reconcile.evidence.kinds import evidence_of
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.judge import (
     CONTRIBUTIONS,
@@ -372,7 +373,7 @@ def _restore_recorded(tables: StateTables, cells: Cells, after_batch: int = -1) 
             own = cells.own_rows_of(part)
             np.maximum.at(cells.array(RECORDED_DUE), own[own >= 0], due_of_rows(part)[own >= 0])
     for name in VIOLATIONS:
-        of_class = later & (ds.field("class") == cells.oracle.class_of(name))
+        of_class = later & (ds.field("class") == evidence_of(cells.oracle).class_of(name))
         rows = tables.scan(Table.VIOLATIONS, _VIOLATION_COLUMNS, of_class)
         _restore_violations(cells, name, rows)
     # A kill between the appends to the two tables leaves violations without a verdict. The cell counts as recorded.

@@ -18,6 +18,7 @@ from validator.model.progress import IngestProgress
 from validator.model.snapshot import FaultWindow, PartitionCoverage, SettledPositions, Snapshot, ViolationRecord
 from validator.model.wording import plural
 from validator.publish.times import rfc3339
+from validator.reconcile.evidence.kinds import evidence_of
 from validator.reconcile.judge import VIOLATIONS
 from validator.settings.durations import format_duration
 from validator.state.acknowledgements import Acknowledgement
@@ -57,7 +58,7 @@ def snapshot_of(
     if sums.cells_refuted:
         doubts.append(Doubt(_refuted_sentence(sums)))
     retired = _retired_doubts(config, sums)
-    class_of = config.oracle.class_of
+    class_of = evidence_of(config.oracle).class_of
     held = frozenset(map(class_of, record.suspicion.suspected(progress, sums)))
     confirmed = _confirmed_now(config, progress, sums, record, held)
     on_record = {class_of(name): count for name, count in sums.on_record.items()}
@@ -144,7 +145,7 @@ def snapshot_of(
         restarts=record.restarts,
         state_bytes={},
         waiting_for=record.waiting_for,
-        cannot_see=config.oracle.cannot_see,
+        cannot_see=evidence_of(config.oracle).cannot_see,
         settled={
             "expected": sums.settled_expected,
             "handled": sums.settled_handled,
@@ -190,7 +191,7 @@ def _settled(positions: Positions) -> tuple[SettledPositions, ...]:
 def results_of(config: Config, progress: IngestProgress, sums: CellTotals) -> dict[str, int]:
     """Class of result -> current number; ``read``: all results read."""
     # A class that is not judged is absent, not 0.
-    of_class = config.oracle.value_class
+    of_class = evidence_of(config.oracle).value_class
     of_values: dict[str, int] = {} if of_class is None else {of_class: sums.results.get("wrong_value", 0)}
     return {
         "read": progress.records("output"),
@@ -242,10 +243,10 @@ def _confirmed_now(
     """
     # A confirmed violation stays confirmed while it is on record, also if its cell was retired, or if its contributions
     # count as overdue again, for example because a topic was recreated.
-    confirmed = {}
+    confirmed, evidence = {}, evidence_of(config.oracle)
     for column in VIOLATIONS:
-        name = config.oracle.class_of(column)
-        if column == "wrong_value" and config.oracle.value_class is None:
+        name = evidence.class_of(column)
+        if column == "wrong_value" and evidence.value_class is None:
             continue
         recorded = min(sums.on_record.get(column, 0), record.confirmed_now.get(name, 0))
         proven = sums.violations(column) - sums.unproven.get(column, 0)
@@ -259,7 +260,7 @@ def _confirmed_now(
     confirmed["undecodable"] = max(
         sure, min(record.confirmed_now.get("undecodable", 0), progress.undecodable("output"))
     )
-    return confirmed | dict.fromkeys(map(config.oracle.class_of, record.suspicion.withdrawn(progress, sums)), 0)
+    return confirmed | dict.fromkeys(map(evidence.class_of, record.suspicion.withdrawn(progress, sums)), 0)
 
 
 def _retired_in_doubt(config: Config, sums: CellTotals) -> Iterator[Doubt]:
@@ -267,7 +268,7 @@ def _retired_in_doubt(config: Config, sums: CellTotals) -> Iterator[Doubt]:
     (SEMANTICS 4.18)."""
     for column, count in sums.unproven.items():
         if count:
-            name = config.oracle.class_of(column)
+            name = evidence_of(config.oracle).class_of(column)
             violations, were, it = ("violation", "was", "it") if count == 1 else ("violations", "were", "them")
             yield Doubt(
                 f"{count:,} suspected {violations} of class {name} {were} in cells that state.retention dropped before "

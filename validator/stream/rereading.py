@@ -18,6 +18,7 @@ from validator.config.model import Config
 from validator.model.frontier import Frontier
 from validator.model.progress import IngestProgress
 from validator.reconcile.cells import Cells
+from validator.reconcile.evidence.kinds import evidence_of
 from validator.reconcile.judge import VIOLATIONS
 from validator.state import identity
 from validator.state.positions import reread_mark
@@ -72,7 +73,7 @@ def _confirmed_of_retired(tables: StateTables, cells: Cells) -> dict[Violation, 
     """Violation of a retired cell -> confirmed contributions, if any."""
     found: dict[Violation, int] = {}
     columns = ("class", "window_start_us", "key", "lookup_us", "confirmed", "retracted")
-    column_of = {cells.oracle.class_of(name): name for name in VIOLATIONS}
+    column_of = {evidence_of(cells.oracle).class_of(name): name for name in VIOLATIONS}
     for part in tables.scan(Table.VIOLATIONS, columns, ds.field("class").isin(list(column_of))):
         grown = growth_of(part).tolist()
         named = zip(*(part[name].to_pylist() for name in columns[:3]), strict=True)

@@ -15,7 +15,6 @@ from validator.codecs.one_record import Event, Result
 from validator.config.model import Config
 from validator.model.arrays import Bools, Ints
 from validator.model.wording import plural
-from validator.reconcile.evidence.kinds import evidence_of
 from validator.settings.formats.guesses import ENOUGH
 
 _FEW_NAMED: Final = 1 - ENOUGH
@@ -42,7 +41,7 @@ def lateness_of(
     oracle = config.oracle
     has_late_topic = "late" in document or "rejected" in document
     is_windowed = oracle.result_time == "window_start" and oracle.merging_gap_us is None
-    if not evidence_of(oracle).names_ids or has_late_topic or not is_windowed or oracle.spaces(config.inputs):
+    if not oracle.reads.names_ids or has_late_topic or not is_windowed or oracle.spaces(config.inputs):
         return {}, []
     found = _sampled(config, reads, whole=all(samples[entry.topic].is_whole for entry in config.outputs))
     rest = found.counts & ~found.named

@@ -16,7 +16,6 @@ from validator.codecs.one_record import Event, Record, RecordDecoder, Result, Un
 from validator.config.model import Config
 from validator.core.fit import Answered, answered, growth
 from validator.model.schemas import Schemas
-from validator.reconcile.evidence.kinds import evidence_of
 from validator.stream.sources import readers_of, sources_of
 
 _CLAIMS_MOST: Final = 20_000
@@ -69,7 +68,7 @@ class Prover:
             return None
         whole = {topic: sample.is_whole for topic, sample in self.samples.items()}
         records, unread = self._decoded(config, document, linked)
-        if not evidence_of(config.oracle).names_ids:
+        if not config.oracle.reads.names_ids:
             found = counted(config, records, whole=whole)
             return Proof(found.right, found.of, unread)
         sample = sampled(config, _some(records), whole=whole)

@@ -27,5 +27,5 @@ def built() -> dict[str, type[Evidence]]:
 
 
 def evidence_of(oracle: Oracle) -> Evidence:
-    """Return the evidence of an oracle's pipeline. `Reads` says no more than whether results name ids."""
-    return next(one for one in built().values() if one.names_ids != oracle.reads.states_values)(oracle)
+    """Return the evidence of an oracle's pipeline."""
+    return built()[oracle.reads.evidence](oracle)

@@ -1,8 +1,9 @@
 """The interface of an evidence: what results state about the events that they used, and what follows from it.
 
-A module of this package that defines a concrete evidence is found by `validator.reconcile.evidence.kinds`. The task
-that groups records, the verdicts and the comparison use it only through `Evidence`. Which evidence an oracle can judge
-is for the oracle to say (`Oracle.check_evidence`).
+A module of this package that defines a concrete evidence is found by `validator.reconcile.evidence.kinds`. The
+configuration, the task that groups records, the verdicts and the comparison use it only through `Evidence`.
+
+Methods import the array libraries: reading a configuration needs none of them.
 """
 
 from __future__ import annotations
@@ -10,18 +11,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple
 
-import numpy as np
-import pyarrow as pa
+from validator.model.stated_values import MODULAR, Values
+from validator.oracles.seam import Declared, Oracle
+from validator.settings.errors import broken_rule_at
 
-from validator.model.arrays import Bools, Ints, one_array
-from validator.model.stated_values import Values
-from validator.oracles.ids import Flags, IdVerdicts
-from validator.oracles.seam import Oracle
-from validator.reconcile.contributions import Comparison, Gathered, Items, TopicPartition
-from validator.reconcile.record_groups import Groups
+if TYPE_CHECKING:
+    import pyarrow as pa
 
+    from validator.model.arrays import Bools, Ints
+    from validator.oracles.ids import Flags, IdVerdicts
+    from validator.reconcile.contributions import Comparison, Gathered, Items, TopicPartition
+    from validator.reconcile.record_groups import Groups
+
+FIELDS: Final = ("ids", "id", "values")
+"""The fields of results that hold evidence."""
 IDS_KEPT: Final = 20
 """Number of ids kept as examples per violation; further ids are only counted."""
 VIOLATIONS_KEPT: Final = 10_000
@@ -29,6 +34,14 @@ VIOLATIONS_KEPT: Final = 10_000
 
 Examples = dict[tuple[int, str], tuple[str, ...]]
 """(row of a cell, class of violation) -> what is shown of the violation: ids, or what is wrong with a value."""
+
+
+class Shown(NamedTuple):
+    """How results show evidence. ``field``: the field of results that has it. ``said``: what this is, for the
+    reference."""
+
+    field: str
+    said: str
 
 
 class EventIds(NamedTuple):
@@ -63,12 +76,16 @@ class WrongValues:
 class Evidence(ABC):
     """The evidence of one pipeline."""
 
-    names: ClassVar[tuple[str, ...]]
-    """Values of `outputs[].evidence`."""
+    names: ClassVar[Mapping[str, Shown]]
+    """Value of `outputs[].evidence` -> how results show it."""
     names_ids: ClassVar[bool]
     """Whether results say which events they used."""
     moduli: ClassVar[tuple[int, int, int]]
     """What the sums of contributions and of both hashes are modulo; 0: 2^64."""
+    beside: ClassVar[tuple[str, ...]] = ()
+    """Fields of results that may have more than the evidence."""
+    instead: ClassVar[str] = ""
+    """What to write if results have no such field, as a clause."""
 
     def __init__(self, oracle: Oracle) -> None:
         self.oracle = oracle
@@ -77,6 +94,63 @@ class Evidence(ABC):
     def stated(self) -> Values:
         """What results state about fields of events."""
         return self.oracle.stated
+
+    def check(self, declared: Declared) -> None:
+        """Raise PydanticCustomError for topics that do not have this evidence, and for an oracle that cannot judge
+        it."""
+        for i, output in enumerate(declared.outputs):
+            fields, own = [name for name in FIELDS if getattr(output.fields, name)], output.evidence
+            if own not in self.names:
+                problem = f"outputs[0] has evidence {declared.outputs[0].evidence}"
+                raise broken_rule_at(f"outputs[{i}].evidence", problem, "use one evidence for every output")
+            needed = self.names[own].field
+            if needed not in fields:
+                fix = f"name the path of the {needed} in a result{self.instead}"
+                raise broken_rule_at(f"outputs[{i}].fields.{needed}", f"evidence {own} needs it", fix)
+            for other in fields:
+                if other not in (needed, *self.beside):
+                    fix = f"leave it out, or write evidence: {other}"
+                    raise broken_rule_at(f"outputs[{i}].fields.{other}", f"evidence {own} does not use it", fix)
+
+    def check_names(self, declared: Declared) -> None:
+        """Raise PydanticCustomError if outputs state other values than the oracle, or for fields that no event has."""
+        oracle = self.oracle
+        if list(oracle.values.values()).count("count") > 1:
+            raise broken_rule_at("oracle.values", "two values are the number of events", "name count once")
+        for one in declared.inputs:
+            one.check_paths(("oracle.values", path) for path in oracle.seen_from(one.topic).stated.paths)
+        for i, output in enumerate(declared.outputs):
+            names = output.fields.values
+            if names.keys() != oracle.values.keys():
+                fix = f"name exactly {', '.join(sorted(oracle.values))}, as oracle.values does"
+                said = f"it names {', '.join(sorted(names))}" if names else "it is missing"
+                raise broken_rule_at(f"outputs[{i}].fields.values", said, fix)
+            exact = [one.name for one in self.stated.stated if one.function in MODULAR and names[one.name].tolerance]
+            for name in exact:
+                place = f"outputs[{i}].fields.values.{name}.tolerance"
+                raise broken_rule_at(place, "a sum modulo 2^64 is exact", "leave it out")
+
+    @property
+    def cannot_see(self) -> tuple[str, ...]:
+        """Sentences for people: which violations results with this evidence cannot show."""
+        return ()
+
+    @property
+    def names_events(self) -> bool:
+        """Whether fact rows have the ids of events: results name them, or state sums from which ids follow."""
+        return self.names_ids or (self.oracle.reads.has_ids and self.stated.sums_of_ids is not None)
+
+    @property
+    def value_class(self) -> Literal["wrong_value", "inconsistent"] | None:
+        """The class of a result that states a wrong value; None if none can be wrong."""
+        # SEMANTICS 2.15: with ids, a value is judged by the events of its own result.
+        if self.names_ids:
+            return "inconsistent" if self.oracle.values else None
+        return "wrong_value" if self.stated.stated else None
+
+    def class_of(self, column: str) -> str:
+        """Return the class of violations that the core counts in a column of this name."""
+        return self.value_class or column if column == "wrong_value" else column
 
     values_may_change: ClassVar[bool]
     """Whether a further result of a cell may correct its value, so that none is wrong before its events are missing."""
@@ -117,9 +191,3 @@ class Evidence(ABC):
         self, it: Comparison, ids: IdVerdicts, is_known: Bools, sums: Mapping[str, Ints], wrong: WrongValues
     ) -> Examples:
         """Return examples of violations. ``is_known``: which ids some input has."""
-
-
-def columns_of_lists(lists: pa.ChunkedArray, width: int) -> list[pa.Array]:
-    """Return lists of ``width`` items each as so many columns."""
-    items, rows = one_array(lists).flatten(), np.arange(len(lists)) * width
-    return [items if width == 1 else items.take(pa.array(rows + i)) for i in range(width)]
