@@ -123,9 +123,9 @@ class TwoSides(Oracle):
 
     def _check_named(self, place: str, output: Output, named: Sequence[str]) -> None:
         """Refuse results that do not name the events of the inputs ``named``, or that name others."""
-        if output.evidence == "id" and self.join == "semi":
-            return
         if output.evidence == "id":
+            if self.join == "semi":
+                return
             raise broken_rule_at(f"{place}.evidence", "a join's results cannot have evidence id", "use ids")
         paths = output.fields.ids or ()
         allowed = named[0] if len(named) == 1 else f"one of {' and '.join(named)}"

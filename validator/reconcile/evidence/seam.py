@@ -82,6 +82,8 @@ class Evidence(ABC):
     """Whether results say which events they used."""
     moduli: ClassVar[tuple[int, int, int]]
     """What the sums of contributions and of both hashes are modulo; 0: 2^64."""
+    values_may_change: ClassVar[bool]
+    """Whether a further result of a cell may correct its value, so that none is wrong before its events are missing."""
     beside: ClassVar[tuple[str, ...]] = ()
     """Fields of results that may have more than the evidence."""
     instead: ClassVar[str] = ""
@@ -151,9 +153,6 @@ class Evidence(ABC):
     def class_of(self, column: str) -> str:
         """Return the class of violations that the core counts in a column of this name."""
         return self.value_class or column if column == "wrong_value" else column
-
-    values_may_change: ClassVar[bool]
-    """Whether a further result of a cell may correct its value, so that none is wrong before its events are missing."""
 
     @property
     @abstractmethod
