@@ -69,13 +69,13 @@ SHAPES: Final[Mapping[str, Load]] = {
     "escapes": Load("", "", "", 3_000_000, uuids=True, escapes=True),
     "cells": Load("", "", "", 1_000_000, pages=1_000_000, per_window=1, uuids=True),
     "values": Load("", "", "", 3_000_000, values=True),
-    "values_uuids": Load("", "", "", 3_000_000, values=True, uuids=True, zoned=True),
-    "values_cells": Load("", "", "", 1_000_000, pages=1_000_000, per_window=1, values=True),
+    "values-uuids": Load("", "", "", 3_000_000, values=True, uuids=True, zoned=True),
+    "values-cells": Load("", "", "", 1_000_000, pages=1_000_000, per_window=1, values=True),
     "words": Load("", "", "", 2_000_000, pages=1_000_000, per_window=1, running=True),
 }
 """Shape -> its load. `uuids` has times with an offset, `parts` has ids in headers and keys in `$key`, `escapes` has
-names with escapes, and `cells` has one event per cell. With `values` no ids are read: results state number and sum.
-`words` is a running count of a million keys, with a result for each event."""
+names with escapes, and `cells` has one event per cell. `values` has no ids, or does not read them: results state number
+and sum. `words` is a running count of a million keys, with a result for each event."""
 FORMAT_EVENTS: Final = 3_000_000
 """Events in each format; fewer with ``--events``."""
 OPERATION_EVENTS: Final = 2_000_000
@@ -144,6 +144,9 @@ def shapes(given: argparse.Namespace) -> list[dict[str, Any]]:
         shape = SHAPES[name]
         with EmbeddedBroker(heap_mb=1024) as broker:
             row = {"shape": name, **_once(broker, shape.events, given.batch, shape)}
+        if name.startswith("values") and rows and rows[0]["shape"] == "integers":
+            rate = row["validate_events_per_second"] / rows[0]["validate_events_per_second"]
+            row["rate_to_that_of_integer_ids"] = round(rate, 2)
         rows.append(row)
         _print([row])
     return rows

@@ -70,8 +70,8 @@ ONLY_IN_JSON: Final = {
 }
 """Rows of the JSON files that answer no question of a user."""
 
-COLUMNS_MOST: Final = 9
-"""Of a part with more rows, the page has every second one."""
+COLUMNS_MOST: Final = 8
+"""Of a part with more rows, whose first value is a number, the page has every second one."""
 HEAD: Final = """\
 # Benchmarks: throughput, memory and disk of the sidecar
 
@@ -108,7 +108,8 @@ def page() -> str:
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:
-    rows = rows[:: 2 if len(rows) > COLUMNS_MOST else 1]
+    is_series = not isinstance(next(iter(rows[0].values())), str)
+    rows = rows[:: 2 if is_series and len(rows) > COLUMNS_MOST else 1]
     head = ["|  |" + " |" * len(rows), "|---|" + "---:|" * len(rows)]
     names = dict.fromkeys(name for row in rows for name in row if name not in ONLY_IN_JSON)
     return [*head, *[f"| {name} | " + " | ".join(_shown(row.get(name, "-")) for row in rows) + " |" for name in names]]

@@ -32,10 +32,9 @@ class Load:
 
     ``uuids``: ids are texts of 36 characters. ``zoned``: event times are ISO 8601 with the offset +02:00.
     ``in_parts``: the id of an event is in the header `id`, its key in the record's key. ``escapes``: names of pages
-    have escapes and characters other than ASCII. ``values``: events have an amount, and an id only with ``uuids``, and
+    have escapes and characters other than ASCII. ``values``: events have an amount, and an id only with ``uuids``;
     results state number and sum. ``running``: each event has a result with the number of events of its page so far, and
-    no others.
-    ``format``: events are those of `bench.formats` in this format, and of the last day."""
+    no others. ``format``: events are those of `bench.formats` in this format, and of the last day."""
 
     servers: str
     inputs: str
@@ -112,9 +111,9 @@ def write(load: Load) -> dict[str, float]:
             if load.in_parts:
                 headers = [("id", id_.strip('"'))]
             else:
-                own = f'"id":{id_},' if load.uuids or not load.values else ""
                 amount = f'"amount":{event},' if load.values else ""
-                value = f"{{{own}{amount}{value[1:]}"
+                named = f'"id":{id_},' if load.uuids or not load.values else ""
+                value = f"{{{amount}{named}{value[1:]}"
             put(producer, load.inputs, value, key, headers)
             if load.running:
                 so_far[place] += 1
