@@ -264,8 +264,8 @@ TRIALS: Final = {
     ),
     "session": Trial(
         title="Sessions",
-        text="A gap of 1.5 s, and clicks that are 1 s apart: a delayed click merges two sessions. If the first one has been\n"
-        "answered by then, the merged session has several results. Also late events and second copies.",
+        text="A gap of 1.5 s, and clicks that are 1 s apart: a delayed click merges two sessions. If the first has been\n"
+        "answered by then, the merged one has several results. Also late events and second copies.",
         oracle="{kind: session_window, gap: 1500ms}",
         load={
             "events_per_window": 10,
@@ -703,7 +703,7 @@ Each row is a run of the mutant engine on a real broker. The engine damages a sh
 ([what each mutation does](engines.md#mutations)), and records each defect before it causes it. `validate --once` then
 judges the run, and finds exactly the recorded defects, in every cell and for every id. They are counted in
 contributions: missing / duplicate / misplaced / unknown id. In all sections but the first, an engine without mutations
-runs, too: it passes without a violation.
+passes without a violation.
 
 The test writes this page: `STREAMPROOF_WRITE=1 python -m pytest tests/e2e/test_mutations.py`.
 
