@@ -264,8 +264,8 @@ TRIALS: Final = {
     ),
     "session": Trial(
         title="Sessions",
-        text="A gap of 1.5 s, and clicks that are 1 s apart: a delayed click merges two sessions. If the first has been\n"
-        "answered by then, the merged one has several results. Also late events and second copies.",
+        text="A gap of 1.5 s, and clicks that are 1 s apart: a delayed click merges two sessions. If the first has\n"
+        "been answered by then, the merged one has several results. Also late events and second copies.",
         oracle="{kind: session_window, gap: 1500ms}",
         load={
             "events_per_window": 10,
