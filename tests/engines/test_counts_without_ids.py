@@ -55,7 +55,9 @@ class Counts:
         self._next_ms, self._step_ms = (int(time.time() * 1000) - 600_000, 1_000) if once else (0, 0)
         self._closed_ms = 0
         self.input, self.output = f"{name}-views", f"{name}-totals"
-        broker.create_topics({self.input: PARTITIONS, self.output: PARTITIONS})
+        # Else the broker writes the time of each record.
+        broker.create_topics({self.input: PARTITIONS}, {"message.timestamp.type": "CreateTime"} if once else None)
+        broker.create_topics({self.output: PARTITIONS})
         self._producer = Producer({"bootstrap.servers": self.servers, "log_level": 0, "linger.ms": 5})
 
     def send(self, rounds: int) -> None:
