@@ -65,11 +65,7 @@ def test_the_proposed_file_judges_a_perfect_engine_clean_and_finds_a_loss(name: 
     check(text, shape, tmp_path)
 
 
-UNPROPOSED = ("traffic_changes",)
-"""The ids of their events have the key as a part, which no proposal has."""
-
-
-@pytest.mark.parametrize("kind", some(kind for kind in built() if kind not in UNPROPOSED))
+@pytest.mark.parametrize("kind", some(built()))
 def test_the_proposed_file_of_a_workload_judges_the_perfect_engine_clean(
     kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
