@@ -23,7 +23,7 @@ from tests.property.spark_histories import Opinion
 from tests.worlds import IS_STANDING, scaled, seeds
 from validator.reconcile.judge import VIOLATIONS
 
-pytestmark = [pytest.mark.property, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.property, pytest.mark.timeout(2700)]
 
 CAUSAL: Final = 50
 FAULTY: Final = 150
