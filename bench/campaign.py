@@ -36,6 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("plan", nargs="*", help=f"some of {names}, or files (default: {DEFAULT})")
     parser.add_argument("--only", action="append", default=[], metavar="KEY=VALUE", help="as in streamproof campaign")
     parser.add_argument("--scale", metavar="NAME", help="as in streamproof campaign")
+    parser.add_argument("--metrics-port", type=int, metavar="PORT", help="as in streamproof campaign")
     parser.add_argument("--wait", action="store_true", help="run in the foreground")
     given = parser.parse_args(arguments)
     paths = [path_of(name) for name in given.plan or [DEFAULT]]
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         return _detach([*COMMAND, "campaign", *arguments, "--wait"], folders)
     options = [part for text in given.only for part in ("--only", text)]
     options += [] if given.scale is None else ["--scale", given.scale]
+    options += [] if given.metrics_port is None else ["--metrics-port", str(given.metrics_port)]
     commands = [streamproof("campaign", path, "--resume", *options) for path in paths]
     return _in_turn(commands)
 

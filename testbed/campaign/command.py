@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -15,6 +16,7 @@ from testbed.broker import JARS_LOCK
 from testbed.campaign import formats, html, journal, result, scheduled, searches
 from testbed.campaign.environment import CampaignEnvironment
 from testbed.campaign.journal import CampaignJournal, Failure, Heading
+from testbed.campaign.live import LiveMetrics, LiveServer
 from testbed.campaign.matrix import Matrix, Run, matrix, only, runs
 from testbed.campaign.one_run import SETTLE_SECONDS_MAX
 from testbed.campaign.plan import DELAYS, REFERENCE, CampaignPlan, PlanError, load
@@ -50,33 +52,57 @@ def run(given: argparse.Namespace) -> int:
         print(describe(plan, whole, chosen), flush=True)
     if given.dry_run:
         return _PASS
-    with stop_on_signals() as stop, CampaignJournal(folder, plan).open(resumes=given.resume) as kept:
+    live = LiveMetrics()
+    with (
+        stop_on_signals() as stop,
+        CampaignJournal(folder, plan).open(resumes=given.resume) as kept,
+        _served(live, given.metrics_port),
+    ):
         with stop.at_once():
             _prepare(chosen)
         kept.begin(Heading(machine(), version()))
         if plan.search is not None:
-            return _search(plan, plan.search, chosen, kept, stop)
-        _run_missing(plan, chosen, kept, stop)
+            return _search(plan, plan.search, chosen, kept, stop, live)
+        _run_missing(plan, chosen, kept, stop, live)
     found = build_table(plan)
     files = ", ".join(str(folder / name) for name in (*formats.FILES, html.FILE))
     print(f"{found.first_line}\nThe table: {plain(files)}")
     return _PASS if all(result.read(folder, one) is not None for one in chosen) else _NOT_COMPLETE
 
 
-def _search(plan: CampaignPlan, rules: Search, chosen: Sequence[Run], kept: CampaignJournal, stop: Stop) -> int:
+@contextmanager
+def _served(live: LiveMetrics, port: int | None) -> Iterator[None]:
+    """Serve the metrics of the current run at ``port``, if it is given. Raises PlanError if it cannot be used."""
+    if port is None:
+        yield
+        return
+    try:
+        server = LiveServer(live, port)
+    except OSError as error:
+        raise PlanError(f"--metrics-port {port}: {error.strerror}; use another port, or 0 for a free one.") from error
+    with server:
+        print(f"metrics of the current run: {server.url}", flush=True)
+        yield
+
+
+def _search(
+    plan: CampaignPlan, rules: Search, chosen: Sequence[Run], kept: CampaignJournal, stop: Stop, live: LiveMetrics
+) -> int:
     """Do the searches without an end, and write their table."""
     began = time.monotonic()
 
     def say(line: str) -> None:
         print(plain(f"{time.monotonic() - began:8.1f} s  {line}"), flush=True)
 
-    with CampaignEnvironment(plan, stop, say, needs_relay=False) as environment:
+    with CampaignEnvironment(plan, stop, say, needs_relay=False, live=live) as environment:
         searches.do(plan, rules, chosen, kept, environment, say)
     print(f"The table: {plain(str(searches.write(plan, rules, chosen)))}")
     return _PASS
 
 
-def _run_missing(plan: CampaignPlan, chosen: Sequence[Run], kept: CampaignJournal, stop: Stop) -> None:
+def _run_missing(
+    plan: CampaignPlan, chosen: Sequence[Run], kept: CampaignJournal, stop: Stop, live: LiveMetrics
+) -> None:
     """Do the runs without a result, and print and write the table after each."""
     folder = plan.results
     left = [one for one in chosen if result.read(folder, one) is None]
@@ -98,7 +124,7 @@ def _run_missing(plan: CampaignPlan, chosen: Sequence[Run], kept: CampaignJourna
     formats.write(folder, build_table(plan))
     try:
         with CampaignEnvironment(
-            plan, stop, say, needs_relay=any(one.cell.fault in DELAYS for one in left)
+            plan, stop, say, needs_relay=any(one.cell.fault in DELAYS for one in left), live=live
         ) as environment:
             journal.work(kept, folder, left, one_run, report_run)
     finally:

@@ -25,11 +25,17 @@ _SCHEMA: Final = pa.schema(
 class CounterSampler(PeriodicSampler):
     """A context manager that asks in a thread of its own: an engine that is hit may answer late, or not at all."""
 
-    def __init__(self, counters: Callable[[], Mapping[str, Mapping[str, float]]]) -> None:
-        """``counters``: part -> name -> value. May raise EngineError, OSError, ValueError or KeyError."""
+    def __init__(
+        self,
+        counters: Callable[[], Mapping[str, Mapping[str, float]]],
+        seen: Callable[[Sequence[Row]], None] | None = None,
+    ) -> None:
+        """``counters``: part -> name -> value. May raise EngineError, OSError, ValueError or KeyError. ``seen`` gets
+        the rows of each answer."""
         super().__init__("counters", _EVERY_SECONDS)
         self.rows: list[Row] = []
         self._counters = counters
+        self._seen = seen
 
     def _sample(self) -> None:
         try:
@@ -37,7 +43,10 @@ class CounterSampler(PeriodicSampler):
         except (EngineError, OSError, HTTPException, ValueError, KeyError):
             return  # it does not run, or restarts
         now_us = time.time_ns() // 1000
-        self.rows += [(now_us, part, name, value) for part, of in found.items() for name, value in of.items()]
+        rows = [(now_us, part, name, value) for part, of in found.items() for name, value in of.items()]
+        self.rows += rows
+        if self._seen is not None:
+            self._seen(rows)
 
 
 def write(path: Path, rows: Sequence[Row]) -> None:

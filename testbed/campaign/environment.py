@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from testbed.broker import BrokerError, EmbeddedBroker
 from testbed.campaign import counters, output_series, sampler, scheduled
+from testbed.campaign.live import LiveMetrics
 from testbed.campaign.matrix import Run
 from testbed.campaign.one_run import OneRun
 from testbed.campaign.plan import DELAYS, CampaignPlan
@@ -36,8 +37,13 @@ _BROKER_SETTINGS: Final = {
 class CampaignEnvironment:
     """A context manager in which `run` can be called repeatedly. The broker starts when it is first needed."""
 
-    def __init__(self, plan: CampaignPlan, stop: Stop, say: Callable[[str], None], *, needs_relay: bool) -> None:
+    def __init__(
+        self, plan: CampaignPlan, stop: Stop, say: Callable[[str], None], *, needs_relay: bool,
+        live: LiveMetrics | None = None,
+    ) -> None:  # fmt: skip
+        """``live`` serves what is measured of the current run."""
         self._plan = plan
+        self._live = live
         self._needs_relay = needs_relay
         self._stop = stop
         self._say = say
@@ -72,7 +78,9 @@ class CampaignEnvironment:
         broker = self._running_broker()
         relay = self._running_relay() if run.cell.fault in DELAYS else None
         try:
-            one = OneRun(run, plan, broker, self._scratch.path / run.name, self._stop, self._say, relay)
+            one = OneRun(
+                run, plan, broker, self._scratch.path / run.name, self._stop, self._say, relay, live=self._live
+            )
             return one, one.do()
         except BaseException:
             # The relay's journal may have a fault that is not healed; then no later run could start.
@@ -89,7 +97,9 @@ class CampaignEnvironment:
         folder = self._scratch.path / run.name
         try:
             with ScheduledFaults(faults, folder, self._stop, self._say, Event(), _BROKER_SETTINGS) as given:
-                one = OneRun(run, plan, given.brokers.first, folder, self._stop, self._say, scheduled=given)
+                one = OneRun(
+                    run, plan, given.brokers.first, folder, self._stop, self._say, scheduled=given, live=self._live
+                )
                 return one, one.do()
         finally:
             shutil.rmtree(folder, ignore_errors=True)

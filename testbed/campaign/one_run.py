@@ -27,10 +27,12 @@ from testbed.campaign import counters
 from testbed.campaign.counters import CounterSampler
 from testbed.campaign.engine_watch import EngineWatch
 from testbed.campaign.fault import READY_SECONDS_MAX, RunFault
+from testbed.campaign.live import LiveMetrics
 from testbed.campaign.matrix import Run
+from testbed.campaign.offsets import InputOffsets, TopicEnd
 from testbed.campaign.plan import RATE_WINDOWS, REFERENCE, CampaignPlan
 from testbed.campaign.result import ReadBack, RunResult, result_of
-from testbed.campaign.sampler import GroupLag, Sample, Sampler, TopicEnd, processor_seconds
+from testbed.campaign.sampler import Sample, Sampler, processor_seconds
 from testbed.campaign.scheduled import ScheduledFaults
 from testbed.campaign.steady import OutputWatch
 from testbed.checkout import python_path
@@ -40,6 +42,7 @@ from testbed.demo.sidecar import DemoSidecar, is_settled
 from testbed.engines.base import ProcessEngine, ReferenceEngine
 from testbed.engines.real import RealEngine, RealEngineSettings
 from testbed.engines.registry import REGISTRY, make_engine
+from testbed.engines.spark import SparkEngine
 from testbed.gc_log import GcLogs
 from testbed.node import NodeRelay
 from testbed.processes import OwnedProcess
@@ -93,9 +96,10 @@ class OneRun:
         say: Callable[[str], None],
         relay: NodeRelay | None = None,
         scheduled: ScheduledFaults | None = None,
+        live: LiveMetrics | None = None,
     ) -> None:
         """``relay`` carries the packets of the worker that is delayed; the broker also listens at its address.
-        ``scheduled``: the faults of a schedule, whose first broker ``broker`` is."""
+        ``scheduled``: the faults of a schedule, whose first broker ``broker`` is. ``live`` serves what is measured."""
         self._run = run
         self._plan = plan
         self._broker = broker
@@ -104,6 +108,7 @@ class OneRun:
         self._say = say
         self._relay = relay
         self._scheduled = scheduled
+        self._live = live or LiveMetrics()
         # On a broker of its own, a run has the topics whose names a schedule can know.
         self._topics = Topics(named(run.cell.workload), "" if scheduled else f"{run.name}-")
         self._watched: list[OwnedProcess] = []
@@ -128,6 +133,7 @@ class OneRun:
             with ExitStack() as stack:
                 # Kill again after the fault's thread has ended: it may have been restarting a worker.
                 stack.callback(self._kill_engine)
+                stack.enter_context(self._live.of(self._run))
                 pool = stack.enter_context(ThreadPoolExecutor(max_workers=1, thread_name_prefix="run"))
                 self._broker.create_topics(self._partitions)
                 sidecar = self._start_sidecar(stack)
@@ -139,7 +145,7 @@ class OneRun:
                 load = load or self._start_load(stack)
                 sampler = stack.enter_context(self._sampler(engine, sidecar)) if sys.platform == "linux" else None
                 if isinstance(engine, RealEngine):
-                    counted = stack.enter_context(CounterSampler(engine.counters))
+                    counted = stack.enter_context(CounterSampler(engine.counters, self._live.count))
                     self.counters = counted.rows
                 output = self._until_first_result()
                 begin_us = time.time_ns() // 1000
@@ -202,6 +208,7 @@ class OneRun:
         )
         sidecar = DemoSidecar(file.write(self._broker.bootstrap_servers, self._folder))
         stack.callback(sidecar.process.kill)
+        self._live.ask(sidecar.url)
         self._watched.append(sidecar.process)
         self._watched += [self._broker.process] if self._scheduled is None else self._scheduled.watched
         if self._relay is not None:
@@ -322,7 +329,7 @@ class OneRun:
         write_yaml(config, load)
 
     def _sampler(self, engine: ProcessEngine, sidecar: DemoSidecar) -> Sampler:
-        """Samples every process of the run, also this one. Spark and Flink commit no or few offsets of their group."""
+        """Samples every process of the run, also this one. Flink commits offsets of its group at checkpoints."""
 
         def broker() -> int | None:
             with suppress(BrokerError):  # a fault of the schedule has ended it
@@ -337,7 +344,9 @@ class OneRun:
 
         inputs = {name: self._partitions[name] for name in self._topics.inputs}
         logs = GcLogs((self._folder / "engine", self._folder, self._broker.folder))
-        return Sampler(processes, GroupLag(self._broker.bootstrap_servers, self._run.name, inputs), logs)
+        own = engine.consumed if isinstance(engine, SparkEngine) else None
+        offsets = InputOffsets(self._broker.bootstrap_servers, self._run.name, inputs, own)
+        return Sampler(processes, offsets, logs, self._live.add)
 
     def _used(self, engine: ProcessEngine) -> dict[str, float]:
         """Processor seconds of the engine, the broker, the sidecar and the campaign; none without samples."""

@@ -15,19 +15,17 @@ from typing import Final, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from testbed.campaign.offsets import Offsets
 from testbed.gc_log import GcLogs
 from testbed.periodic import PeriodicSampler
 
 MACHINE: Final = "machine"
 GROUP: Final = "group"
-"""The row with the lag of the engine's consumer group."""
+"""The row with what the engine consumed of its inputs, and its lag."""
 _EVERY_SECONDS: Final = 1.0
 _MEMBERS_EVERY: Final = 5
 """Samples after which the members of the process groups are looked up again: this reads all of /proc."""
-_ANSWER_SECONDS_MAX: Final = 0.9
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _PROC: Final = Path("/proc")
@@ -50,6 +48,10 @@ class Sample:
     collections: int | None = None
     collection_seconds: float | None = None
     lag_events: int | None = None
+    produced_events: int | None = None
+    """Events that the load appended to the inputs since the sample before."""
+    consumed_events: int | None = None
+    """Events whose offsets the engine committed since the sample before."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +68,19 @@ class Sampler(PeriodicSampler):
     """A context manager that samples in a thread. ``samples`` are those so far."""
 
     def __init__(
-        self, processes: Callable[[], Mapping[str, int | None]], lag: Callable[[], int | None] | None = None,
-        collectors: GcLogs | None = None,
+        self, processes: Callable[[], Mapping[str, int | None]], offsets: Callable[[], Offsets | None] | None = None,
+        collectors: GcLogs | None = None, seen: Callable[[Sequence[Sample]], None] | None = None,
     ) -> None:  # fmt: skip
-        """``processes``: name -> id of the leader of its process group, None if it does not run. ``lag``: the events
-        that the engine has not consumed yet, None if unknown. ``collectors``: the logs of the JVMs."""
+        """``processes``: name -> id of the leader of its process group, None if it does not run. ``offsets``: those of
+        the engine's inputs, None if unknown. ``collectors``: the logs of the JVMs. ``seen`` gets each second's
+        samples."""
         super().__init__("sampler", _EVERY_SECONDS)
         self.samples: list[Sample] = []
         self._processes = processes
-        self._lag = lag
+        self._offsets = offsets
+        self._offsets_before: Offsets | None = None
         self._collectors = collectors or GcLogs(())
+        self._seen = seen
         self._before: dict[tuple[int, str], _Counts] = {}
         self._members: dict[str, list[int]] = {}
         self._leaders: dict[str, int] = {}
@@ -105,10 +110,26 @@ class Sampler(PeriodicSampler):
         own = _namespace(os.getpid())
         found = [self._of_processes(now_us, name, own) for name in leaders]
         found.append(Sample(now_us, MACHINE, **self._network(MACHINE, os.getpid())))
-        if self._lag is not None:
-            found.append(Sample(now_us, GROUP, lag_events=self._lag()))
+        if self._offsets is not None:
+            found.append(self._of_group(now_us, self._offsets()))
         self.samples += found
+        # The first sample, which is not kept, only starts the counters.
+        if self._seen is not None and self._taken:
+            self._seen(found)
         self._taken += 1
+
+    def _of_group(self, now_us: int, now: Offsets | None) -> Sample:
+        if now is None:
+            return Sample(now_us, GROUP)
+        before = self._offsets_before or now
+        # An engine that never committed has consumed nothing yet. One that starts again may commit lower offsets.
+        consumed = None if now.consumed is None else max(0, now.consumed - (before.consumed or 0))
+        kept = before.consumed if now.consumed is None else max(now.consumed, before.consumed or 0)
+        self._offsets_before = Offsets(now.produced, kept)
+        return Sample(
+            now_us, GROUP, lag_events=now.lag, produced_events=max(0, now.produced - before.produced),
+            consumed_events=consumed,
+        )  # fmt: skip
 
     def _of_processes(self, now_us: int, name: str, own: str | None) -> Sample:
         ticks = read = written = memory = 0
@@ -197,54 +218,6 @@ def _traffic(pid: int) -> tuple[int, int] | None:
         return None
     rows = [line.partition(":")[2].split() for line in text.splitlines() if ":" in line]
     return sum(int(row[0]) for row in rows), sum(int(row[8]) for row in rows)
-
-
-class GroupLag:
-    """The lag of a consumer group behind the ends of topics, as the broker states it. Call it once a second."""
-
-    def __init__(self, bootstrap_servers: str, group: str, topics: Mapping[str, int]) -> None:
-        """``topics``: name -> number of partitions."""
-        options: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
-        self._admin = AdminClient(options)
-        # An AdminClient that asks for a group's offsets may end the process (`validator.stream.brokers`).
-        self._consumer = Consumer(options | {"group.id": group, "isolation.level": "read_uncommitted"})
-        self._partitions = [TopicPartition(name, i) for name, count in topics.items() for i in range(count)]
-
-    def __call__(self) -> int | None:
-        """Events that the group has not committed; None if it has committed nothing, or the broker does not answer."""
-        try:
-            # The ends are asked for last, so that the lag is never negative.
-            committed = self._consumer.committed(self._partitions, timeout=_ANSWER_SECONDS_MAX)
-            ends = self._admin.list_offsets(
-                {partition: OffsetSpec.latest() for partition in self._partitions}, request_timeout=_ANSWER_SECONDS_MAX
-            )
-            through = {(one.topic, one.partition): one.offset for one in committed}
-            if all(offset < 0 for offset in through.values()):
-                return None
-            behind: list[int] = [
-                future.result().offset - max(0, through.get((partition.topic, partition.partition), 0))
-                for partition, future in ends.items()
-            ]
-            return max(0, sum(behind))
-        except (KafkaException, ValueError):
-            return None
-
-
-class TopicEnd:
-    """The number of offsets of a topic, as the broker states it."""
-
-    def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
-        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-        self._wanted = {TopicPartition(topic, i): OffsetSpec.latest() for i in range(partitions)}
-
-    def __call__(self) -> int | None:
-        """The offsets so far; None if the broker does not answer."""
-        try:
-            ends = self._admin.list_offsets(self._wanted, request_timeout=_ANSWER_SECONDS_MAX).values()
-            offsets: list[int] = [end.result().offset for end in ends]
-            return sum(offsets)
-        except (KafkaException, ValueError):
-            return None
 
 
 def processor_seconds(samples: Sequence[Sample]) -> dict[str, float]:

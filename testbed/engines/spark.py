@@ -22,6 +22,8 @@ from validator.stream.jars import SIDECAR_LOCK, find_java, resolve
 EFFECTIVE: Final = "effective.json"
 """File beside the configuration with the running query's settings."""
 _SIDECAR_ONLY: Final = ("io.delta",)
+CHECKPOINT: Final = "checkpoint"
+"""Folder of the query's checkpoint beside the configuration."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,11 @@ class SparkEngine(RealEngine):
     def _is_ready(self, instance: int) -> bool:
         return any(line.startswith(READY) for line in self._log_since_start(instance).splitlines())
 
+    def consumed(self) -> dict[tuple[str, int], int] | None:
+        """Return (topic, partition) -> the offset up to which the batches are committed; None: none is. Raises
+        ValueError."""
+        return committed_offsets(self._folder / CHECKPOINT)
+
     def stop(self, timeout: float = 30.0) -> None:
         """Ask the driver to end after its batch; kill it if it does not. The driver ends the JVM."""
         for instance in self.instances:
@@ -83,6 +90,23 @@ class SparkEngine(RealEngine):
             raise EngineError("The driver of spark has no running query.")
         said = RunningQuery(**json.loads((self._folder / EFFECTIVE).read_text(encoding="utf-8")))
         return effective_of(said, client_configs(self._log_since_start(0)))
+
+
+def committed_offsets(checkpoint: Path) -> dict[tuple[str, int], int] | None:
+    """Return the end offsets of the newest committed batch of a checkpoint; None: there is none. Raises ValueError.
+
+    A batch's offsets are written before it runs: `offsets` alone is ahead of the results.
+    """
+    found: dict[tuple[str, int], int] = {}
+    try:
+        batch = max(int(file.name) for file in (checkpoint / "commits").iterdir() if file.name.isdecimal())
+        _, _, *sources = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return None  # no batch yet, or Spark has just removed the file of an old one
+    for source in sources:  # "-" is a source without an offset
+        of = {} if source == "-" else json.loads(source)
+        found |= {(topic, int(partition)): end for topic, ends in of.items() for partition, end in ends.items()}
+    return found
 
 
 def kafka_jars() -> list[Path]:

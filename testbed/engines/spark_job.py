@@ -27,7 +27,7 @@ from testbed import gc_log
 from testbed.engines.effective import CLIENT_LOGGERS
 from testbed.engines.job import READY, log
 from testbed.engines.real import COUNTERS
-from testbed.engines.spark import EFFECTIVE, RunningQuery, kafka_jars
+from testbed.engines.spark import CHECKPOINT, EFFECTIVE, RunningQuery, kafka_jars
 from testbed.engines.spark_settings import STATE_STORES, SparkSettings
 from validator.model.signals import set_from_handler
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-CHECKPOINT: Final = "checkpoint"
-"""Folder beside the configuration."""
 _WAITING: Final = "Waiting for data to arrive"
 """Spark's status of a query that found no input and has nothing left to do."""
 _POLL_SECONDS: Final = 0.05

@@ -106,7 +106,7 @@ def test_a_worker_that_dies_in_the_control_phase_fails_its_run_with_the_reason_i
     broker: Any = SimpleNamespace(
         bootstrap_servers="127.0.0.1:1", process=lives, create_topics=lambda _: None, folder=tmp_path
     )
-    monkeypatch.setattr(one_run, "DemoSidecar", lambda _: SimpleNamespace(process=lives, report=dict))
+    monkeypatch.setattr(one_run, "DemoSidecar", lambda _: SimpleNamespace(process=lives, report=dict, url=str))
     monkeypatch.setattr(one_run, "TopicEnd", lambda *_: lambda: 1)
     monkeypatch.setattr(one_run, "ReferenceEngine", lambda *_, **__: engine)
     monkeypatch.setattr(one_run, "load_until_stopped", lambda *_: ["sleep", "600"])

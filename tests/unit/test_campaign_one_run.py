@@ -41,7 +41,7 @@ def sidecars_config(run: OneRun, monkeypatch: pytest.MonkeyPatch) -> Config:
 
     def sidecar(config: Path) -> Any:
         files.append(config)
-        return SimpleNamespace(process=SimpleNamespace(kill=threading.Event().set))
+        return SimpleNamespace(process=SimpleNamespace(kill=threading.Event().set), url=str)
 
     monkeypatch.setattr(one_run, "DemoSidecar", sidecar)
     with ExitStack() as stack:

@@ -12,9 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from testbed.campaign import counters
+from testbed.campaign.offsets import Offsets
 from testbed.campaign.sampler import GROUP, MACHINE, Sampler, processor_seconds, write
 from testbed.engines.base import EngineError
 from testbed.engines.real import logged_counters
+from testbed.engines.spark import committed_offsets
 from testbed.gc_log import Collections, GcLogs
 from testbed.processes import OwnedProcess
 
@@ -91,6 +93,21 @@ def test_counters_are_asked_each_second_also_of_an_engine_that_does_not_answer(t
     ]  # fmt: skip
 
 
+def test_a_batch_of_spark_is_consumed_when_it_is_committed_and_not_when_it_is_planned(tmp_path: Path) -> None:
+    commits, offsets = tmp_path / "commits", tmp_path / "offsets"
+    for folder in (commits, offsets):
+        folder.mkdir()
+        (folder / ".9.crc").touch()
+    assert committed_offsets(tmp_path) is None
+    (offsets / "9").write_text('v1\n{"batchWatermarkMs":0}\n{"click":{"0":40,"1":2}}\n-\n', encoding="utf-8")
+    (offsets / "10").write_text('v1\n{}\n{"click":{"0":90,"1":9}}\n{"update":{"0":7}}\n', encoding="utf-8")
+    assert committed_offsets(tmp_path) is None
+    (commits / "9").touch()
+    assert committed_offsets(tmp_path) == {("click", 0): 40, ("click", 1): 2}
+    (commits / "10").touch()
+    assert committed_offsets(tmp_path) == {("click", 0): 90, ("click", 1): 9, ("update", 0): 7}
+
+
 def test_samples_add_up_to_what_the_processes_used_and_cost_little(tmp_path: Path) -> None:
     """A process that burns two seconds, half of them in a child, and writes 5 MB, beside ten idle ones."""
     written, done = tmp_path / "data", tmp_path / "done"
@@ -100,7 +117,8 @@ def test_samples_add_up_to_what_the_processes_used_and_cost_little(tmp_path: Pat
             name: stack.enter_context(OwnedProcess(["sleep", "600"], log=tmp_path / f"{name}.log")) for name in names
         }
         pids: dict[str, int | None] = {name: process.pid for name, process in idle.items()}
-        sampler = stack.enter_context(Sampler(lambda: dict(pids), lambda: 7))
+        inputs = iter(Offsets(10 * second, 10 * second - 7) for second in range(1, 10**6))
+        sampler = stack.enter_context(Sampler(lambda: dict(pids), lambda: next(inputs)))
         burner = stack.enter_context(
             OwnedProcess([sys.executable, "-c", BURNER, written, done], log=tmp_path / "burner.log")
         )
@@ -118,7 +136,8 @@ def test_samples_add_up_to_what_the_processes_used_and_cost_little(tmp_path: Pat
     on_disk = sum(s.disk_written_bytes or 0 for s in sampler.samples if s.process == "burner")
     assert on_disk == 0 or on_disk >= 5_000_000, "0: the file system is in memory"
     assert processor_seconds(sampler.samples)["idle-0"] < 0.1
-    assert {s.lag_events for s in sampler.samples if s.process == GROUP} == {7}
+    group = [(s.lag_events, s.produced_events, s.consumed_events) for s in sampler.samples if s.process == GROUP]
+    assert set(group) == {(7, 10, 10)}
     assert all(s.network_received_bytes is not None for s in sampler.samples if s.process == MACHINE)
     # The aim is 2 % of a core; this process also runs the test.
     assert cores < 0.05

@@ -301,6 +301,12 @@ def _campaign(commands: Any, shared: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE[,VALUE]",
         help="only these runs, as in engine=flink,storm; may be given several times",
     )
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        metavar="PORT",
+        help="serve the metrics of the current run at this port of 127.0.0.1, for Prometheus; 0: a free one",
+    )
 
 
 def _report(commands: Any, shared: argparse.ArgumentParser) -> None:
