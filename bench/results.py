@@ -19,9 +19,10 @@ from testbed.campaign import figures, html, search, searches
 from testbed.campaign.advice import UNCLEAR, comparisons, penalties, time_outs
 from testbed.campaign.command import build_table, results_of
 from testbed.campaign.figures import Boxed, Course
-from testbed.campaign.formats import shown
+from testbed.campaign.formats import share, shown
 from testbed.campaign.matrix import matrix, runs
 from testbed.campaign.plan import CampaignPlan, PlanError, load
+from testbed.campaign.published import Published
 from testbed.campaign.result import FaultMeasure, RunResult
 from testbed.campaign.search import Found
 from testbed.campaign.table import COLUMNS, Row, Table, recoveries
@@ -154,11 +155,18 @@ def _table(done: Sequence[Suite]) -> str:
 def _row(name: str, row: Row) -> list[str]:
     cell = row.cell
     words = (cell.fault, "" if cell.workload == DEFAULT else cell.workload, cell.setting)
-    cost, downtime, recovery = (shown(row.measures[column], _COLUMNS[column], row.done) for column in _COSTS)
-    if name == "pgval" and row.pgval_failure_cost_seconds is not None:
-        cost += f"; PGVal {row.pgval_failure_cost_seconds}"
+    # A plan is named after the paper whose numbers are beside its own.
+    there = {one.measure: one for one in row.published if one.paper.lower() == name}
+    cost, downtime, recovery = (
+        shown(row.measures[column], _COLUMNS[column], row.done) + _beside(row, there.get(column)) for column in _COSTS
+    )
     fault = ", ".join(word for word in words if word)
     return [name, cell.engine, cell.guarantee, fault, _violations(row), cost, downtime, recovery]
+
+
+def _beside(row: Row, one: Published | None) -> str:
+    ratio = None if one is None else share(row, one)
+    return "" if one is None else f"; {one.paper} {one.value:g}" + ("" if ratio is None else f", ratio {ratio}")
 
 
 def _violations(row: Row) -> str:

@@ -15,6 +15,8 @@ from testbed.engines.real import operator_of
 from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import EngineSettings, Guarantee
 
+CONFIG_FILE: Final = "pipeline.yaml"
+"""The configuration of the sidecar in the folder of a run."""
 PAGES: Final = 6
 """Number of keys in the load, as in PGVal."""
 _DROPPING: Final = ("tumbling", "distinct", "sliding")
@@ -128,7 +130,7 @@ class SidecarFile:
         disorder_ms = max(disorder_ms, entry.slack_ms if entry else 0)
         output = entry.output(workload, topics.inputs) if entry else workload.output(topics.inputs)
         return write_yaml(
-            folder / "pipeline.yaml",
+            folder / CONFIG_FILE,
             {
                 "pipeline": self.pipeline,
                 "guarantee": self.guarantee,

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from testbed.broker import BrokerError, EmbeddedBroker
-from testbed.campaign import counters, output_series, sampler, scheduled
+from testbed.campaign import counters, latencies, output_series, sampler, scheduled
 from testbed.campaign.live import LiveMetrics
 from testbed.campaign.matrix import Run
 from testbed.campaign.one_run import OneRun
@@ -68,6 +68,8 @@ class CampaignEnvironment:
         replace_file(reports / f"{run.name}.json", report)
         if one.outputs:
             output_series.write(output_series.path_of(self._plan.results, run.name), one.outputs)
+        if one.latencies is not None:
+            latencies.write(latencies.path_of(self._plan.results, run.name), one.latencies)
         if one.counters:
             counters.write(self._plan.results / "series" / f"{run.name}.counters.parquet", one.counters)
         if one.samples:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Final
 
 from testbed.campaign.advice import advice, penalties
 from testbed.campaign.journal import Failure
-from testbed.campaign.table import COLUMNS, GUARANTEES, Column, Row, Spread, Table, order_of_costs
+from testbed.campaign.published import EXACTLY_ONCE, MEASURES, PENALTIES, Published
+from testbed.campaign.table import COLUMNS, GUARANTEES, Column, Row, Spread, Table, orders
 from validator.publish.atomic import replace_file
 
 FILES: Final = ("table.md", "table.csv")
@@ -19,8 +20,8 @@ _NONE: Final = "–"
 _ENGINES_LEAST: Final = 2
 _CELL: Final = ("engine", "workload", "guarantee", "fault", "setting")
 """Of a cell. The setting has its values on the axes of the plan."""
-_RELIABILITY: Final = COLUMNS[:11]
-_PHASES: Final = COLUMNS[11:]
+_RELIABILITY: Final = COLUMNS[:12]
+_PHASES: Final = COLUMNS[12:]
 _NOTE: Final = (
     f"Medians over the repetitions, with minimum and maximum in brackets. {_NONE}: no run has that measure; the "
     "reasons are below. Counts are contributions of a whole run; reliability is the share of expected "
@@ -102,43 +103,44 @@ def grids(table: Table) -> list[Grid]:
                 for row in table.rows
             ],
         ),
+        *_latencies(table, titles),
         *_by_failure(table),
         *_penalties(table, titles),
+        *_exactly_once(table),
     ]
-    cost = next(column for column in COLUMNS if column.name == "failure_cost_seconds")
     beside = [
-        [
-            *_cell(row, titles),
-            shown(row.measures[cost.name], cost, row.done),
-            str(row.pgval_failure_cost_seconds),
-            _share(row),
-        ]
+        [*_cell(row, titles), one.paper, _title(column), shown(row.measures[one.measure], column, row.done),
+         f"{one.value:.3g}", share(row, one) or _NONE]
         for row in table.rows
-        if row.pgval_failure_cost_seconds is not None
-    ]
+        for one in row.published
+        for column in COLUMNS
+        if column.name == one.measure
+    ]  # fmt: skip
     if beside:
         has_pauses = any(row.cell.fault.startswith("pause_") for row in table.rows)
         note = " (a pause replaces the delay and is not equivalent to it)" if has_pauses else ""
+        heading = f"Published numbers: other machines, loads and phases{note}"
+        found.append((heading, [*titles, "paper", "measure", "here", "published", "here / published"], beside))
+    ordered = [
+        [one.paper, one.measure.replace("_", " "), one.cell, " < ".join(one.here), " < ".join(one.there),
+         "agrees" if one.here == one.there else "differs"]
+        for one in orders(table.rows)
+    ]  # fmt: skip
+    if ordered:
         found.append(
-            (
-                f"Comparison with PGVal's Table 4: failure cost{note}",
-                [*titles, "here (s)", "PGVal (s)", "here / PGVal"],
-                beside,
-            )
-        )
-    orders = [
-        [what, " < ".join(here), " < ".join(there), "agrees" if here == there else "differs"]
-        for what, here, there in order_of_costs(table.rows)
-    ]
-    if orders:
-        found.append(
-            (
-                "Engines by failure cost, lowest first",
-                ["cell", "here", "PGVal", "order"],
-                orders,
-            )
+            ("Engines in order, lowest first", ["paper", "measure", "cell", "here", "published", "order"], ordered)
         )
     return found
+
+
+def _latencies(table: Table, titles: Sequence[str]) -> list[Grid]:
+    """Percentiles of each phase. With fewer results than a percentile divides them into, it is the largest value."""
+    found = [(row, phase, of) for row in table.rows for phase, of in row.latencies.items()]
+    if not found:
+        return []
+    names = list(found[0][2])
+    lines = [[*_cell(row, titles), phase, *(f"{of[name]:,.4g}" for name in names)] for row, phase, of in found]
+    return [("Latency from the close of the window, over all results (s)", [*titles, "phase", *names], lines)]
 
 
 def _penalties(table: Table, titles: Sequence[str]) -> list[Grid]:
@@ -148,10 +150,29 @@ def _penalties(table: Table, titles: Sequence[str]) -> list[Grid]:
     heading = "Penalties, against runs without a fault with as many workers and with one less (StreamBench)"
     ratios = [
         [*(getattr(one.cell, key) for key in titles), f"{one.throughput_ratio:.2f}",
-         _NONE if one.latency_ratio is None else f"{one.latency_ratio:.2f}"]
+         _NONE if one.latency_ratio is None else f"{one.latency_ratio:.2f}", PENALTIES.get(one.cell.engine, _NONE)]
         for one in found
     ]  # fmt: skip
-    return [(heading, [*titles, "TPF", "LPF (of p50)"], ratios)]
+    return [(heading, [*titles, "TPF", "LPF (of p50)", "published"], ratios)]
+
+
+def _exactly_once(table: Table) -> list[Grid]:
+    """What exactly once costs beside at least once while there is no fault, and OSPBench's ratios."""
+    of = {row.cell: row.measures for row in table.rows}
+    names = ("latency_p50_control_seconds", "processor_seconds_per_million")
+    lines: list[list[str]] = []
+    for row in table.rows:
+        cell = replace(row.cell, guarantee="at_least_once")
+        if row.cell.guarantee != "exactly_once" or row.cell.fault != "none" or cell not in of:
+            continue
+        pairs = [(row.measures[name], of[cell][name]) for name in names]
+        ratios = [None if a is None or b is None or not b.median else a.median / b.median for a, b in pairs]
+        lines.append([cell.engine, ", ".join(filter(None, (cell.workload, cell.setting)))])
+        for here, there in zip(ratios, EXACTLY_ONCE.get(cell.engine, (None, None)), strict=True):
+            lines[-1] += [_NONE if value is None else f"{value:.2f}" for value in (here, there)]
+    titles = [f"{name}, {where}" for name in ("latency p50", "processor time") for where in ("here", "OSPBench")]
+    heading = "Exactly once as a multiple of at least once, without a fault"
+    return [(heading, ["engine", "cell", *titles], lines)] if lines else []
 
 
 def _by_failure(table: Table) -> list[Grid]:
@@ -187,9 +208,10 @@ def _effect(row: Row) -> str:
     return ", ".join(parts)
 
 
-def _share(row: Row) -> str:
-    here = row.measures["failure_cost_seconds"]
-    return _NONE if here is None else f"{here.median / (row.pgval_failure_cost_seconds or 1):.2g}"
+def share(row: Row, one: Published) -> str | None:
+    """The median here as a multiple of a published number; None: not measured, or the number is 0."""
+    here = row.measures[one.measure]
+    return None if here is None or not one.value else f"{here.median / one.value:.2g}"
 
 
 def lists(table: Table) -> list[tuple[str, list[str]]]:
@@ -255,7 +277,7 @@ def csv_text(table: Table) -> str:
     ]
     verdicts = [f"{name}_{verdict}" for name in GUARANTEES for verdict in ("pass", "fail", "unknown")]
     writer.writerow([*_CELL, "runs_wanted", "runs_done", "attempts_failed", "effective_guarantee", *verdicts, *names,
-                     "pgval_failure_cost_seconds"])  # fmt: skip
+                     *(f"published_{name}" for name in MEASURES)])  # fmt: skip
     for row in table.rows:
         counts = [row.verdicts[name].get(verdict, 0) for name in GUARANTEES for verdict in ("pass", "fail", "unknown")]
         measures: list[object] = []
@@ -264,7 +286,8 @@ def csv_text(table: Table) -> str:
             values = (None, None, None, 0, None, None) if found is None else astuple(found)
             measures += ["" if value is None else value for value in values]
         runs = [row.wanted, row.done, row.failed, " ".join(row.effective)]
-        writer.writerow([*_cell(row, _CELL), *runs, *counts, *measures, row.pgval_failure_cost_seconds])
+        there = {one.measure: one.value for one in row.published}
+        writer.writerow([*_cell(row, _CELL), *runs, *counts, *measures, *(there.get(name) for name in MEASURES)])
     return out.getvalue()
 
 

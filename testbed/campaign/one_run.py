@@ -19,11 +19,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import yaml
 
 from generator.workloads.kinds import named
 from testbed.broker import BrokerError, EmbeddedBroker
-from testbed.campaign import counters
+from testbed.campaign import counters, latencies
 from testbed.campaign.counters import CounterSampler
 from testbed.campaign.engine_watch import EngineWatch
 from testbed.campaign.fault import READY_SECONDS_MAX, RunFault
@@ -46,7 +47,7 @@ from testbed.engines.spark import SparkEngine
 from testbed.gc_log import GcLogs
 from testbed.node import NodeRelay
 from testbed.processes import OwnedProcess
-from testbed.run_files import SidecarFile, Topics, write_load, write_yaml
+from testbed.run_files import CONFIG_FILE, SidecarFile, Topics, write_load, write_yaml
 from testbed.stop import Stop
 from validator.measure.output import Output
 from validator.measure.recovery import Detector
@@ -116,6 +117,8 @@ class OneRun:
         self._engine_watch: EngineWatch | None = None
         self.outputs: tuple[Output, ...] = ()
         """The output by second, as the sidecar measured it."""
+        self.latencies: pa.Table | None = None
+        """The latencies of each result."""
         self.counters: list[counters.Row] = []
         """What the engine counts of itself."""
         self.samples: list[Sample] = []
@@ -159,8 +162,11 @@ class OneRun:
                 settled = self._until_settled(sidecar, sent, summary["kinds"].get("flush", 0))
                 self.samples = [] if sampler is None else list(sampler.samples)
                 text = self._end_sidecar(sidecar)
+            report: Report = json.loads(text)
+            self.latencies = latencies.of_state(self._folder / CONFIG_FILE)
+            of_phases = latencies.by_phase(self.latencies, report["phases"])
             return result_of(
-                self._run, json.loads(text), started=started, seconds=time.monotonic() - began, sent=sent,
+                self._run, report, started=started, seconds=time.monotonic() - began, sent=sent, latencies=of_phases,
                 settled=settled, read_back=read_back, processor_seconds=self._used(engine),
                 offered_per_second=offered, phases_begin_us=begin_us,
             ), text  # fmt: skip

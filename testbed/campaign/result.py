@@ -116,6 +116,8 @@ class RunResult(_Record):
     """When the first result was seen, from which the phases of the plan run."""
     offered_per_second: float | None = None
     """What the load generator sent, in events per second."""
+    latencies: dict[str, dict[str, dict[str, float]]] = {}
+    """Definition -> phase -> percentiles and other numbers of the latencies of its results, in seconds."""
     processor_seconds: dict[str, float] = {}
     """Of the engine, the broker, the sidecar and the campaign, from the begin of the load until all is judged."""
 
@@ -123,6 +125,11 @@ class RunResult(_Record):
     def faults_recovered(self) -> int:
         """The number of faults after which the output rate recovered."""
         return sum(one.recovered is True for one in self.faults or (self.cost,))
+
+    @property
+    def lost_ratio(self) -> float | None:
+        """Lopez': lost events, as a share of those that were sent."""
+        return None if self.missing is None or not self.sent else self.missing / self.sent
 
     @property
     def durability_index(self) -> float | None:
@@ -141,6 +148,7 @@ def result_of(
     run: Run, report: Report, *, started: str, seconds: float, sent: int, settled: bool,
     read_back: ReadBack | None, processor_seconds: Mapping[str, float] | None = None,
     offered_per_second: float | None = None, phases_begin_us: int | None = None,
+    latencies: dict[str, dict[str, dict[str, float]]] | None = None,
 ) -> RunResult:  # fmt: skip
     """The result of ``run`` from its sidecar's last ``report``. Raises ValueError if that has no fault."""
     cell, counts, ratios = run.cell, report["contributions"], report["reliability"]
@@ -159,6 +167,7 @@ def result_of(
         phases=_phases(report["phases"]),
         read_back=read_back, processor_seconds=dict(processor_seconds or {}),
         offered_per_second=offered_per_second, phases_begin_us=phases_begin_us, axes=cell.axes,
+        latencies=latencies or {},
     )  # fmt: skip
 
 

@@ -6,14 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from statistics import fmean, median, stdev
 from typing import Final, Literal
 
-from testbed.campaign import pgval
 from testbed.campaign.cell import Cell
 from testbed.campaign.journal import Failure, Heading
 from testbed.campaign.matrix import Run
-from testbed.campaign.result import RunResult
+from testbed.campaign.published import Published, published
+from testbed.campaign.result import LATENCY, RunResult
 from validator.model.wording import plural
 
 Unit = Literal["ratio", "count", "seconds", "per_second"]
@@ -72,6 +73,7 @@ COLUMNS: Final = (
     Column("handled_ratio", "reliability", "ratio", lambda found: found.handled_ratio),
     Column("duplicate", "duplicates", "count", lambda found: found.duplicate),
     Column("missing", "missing", "count", lambda found: found.missing),
+    Column("lost_ratio", "lost", "ratio", lambda found: found.lost_ratio),
     Column("incorrect", "incorrect", "count", lambda found: found.incorrect),
     Column("failure_cost_seconds", "failure cost", "seconds", _cost("failure_cost_seconds")),
     Column("downtime_seconds", "downtime", "seconds", _cost("downtime_seconds")),
@@ -107,7 +109,9 @@ class Row:
     without a run.
     """
     measures: Mapping[str, Spread | None]
-    pgval_failure_cost_seconds: int | None
+    published: tuple[Published, ...]
+    latencies: Mapping[str, Mapping[str, float]]
+    """Phase -> number of `testbed.campaign.latencies` -> its median over the runs, by the close of the window."""
 
 
 @dataclass(frozen=True)
@@ -170,8 +174,18 @@ def _row(cell: Cell, wanted: int, done: Sequence[RunResult], failed: int) -> Row
         verdicts={name: Counter(str(found.verdicts.get(name)) for found in done) for name in GUARANTEES},
         effective=tuple(dict.fromkeys(found.read_back.guarantee for found in done if found.read_back is not None)),
         measures={column.name: spread([column.of(found) for found in done]) for column in COLUMNS},
-        pgval_failure_cost_seconds=pgval.failure_cost_seconds(cell),
+        published=published(cell),
+        latencies=_latencies([found.latencies.get(LATENCY, {}) for found in done]),
     )
+
+
+def _latencies(runs: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, dict[str, float]]:
+    by: dict[str, dict[str, list[float]]] = {}
+    for phases in runs:
+        for phase, numbers in phases.items():
+            for name, value in numbers.items():
+                by.setdefault(phase, {}).setdefault(name, []).append(value)
+    return {phase: {name: median(values) for name, values in of.items()} for phase, of in by.items()}
 
 
 def spread(values: Sequence[float | None]) -> Spread | None:
@@ -223,27 +237,28 @@ def _absent(done: Sequence[RunResult]) -> list[str]:
     return [f"{reason} ({', '.join(runs)})." for reason, runs in by.items()]
 
 
-def order_of_costs(rows: Sequence[Row]) -> list[tuple[str, list[str], list[str]]]:
-    """The engines by failure cost, lowest first: in this campaign, and in PGVal. There is one entry for each (workload,
-    guarantee, fault) for which at least two engines have a cost in both.
-    """
-    groups: dict[tuple[str, ...], list[tuple[str, float, int]]] = {}
+@dataclass(frozen=True)
+class Order:
+    """The engines by a measure, lowest first: in this campaign, and in a paper."""
+
+    paper: str
+    measure: str
+    cell: str
+    here: tuple[str, ...]
+    there: tuple[str, ...]
+
+
+def orders(rows: Sequence[Row]) -> list[Order]:
+    """The order of the engines, for each published measure of which at least two engines have a value in both."""
+    groups: dict[tuple[str, str, str], list[tuple[str, float, float]]] = {}
     for row in rows:
-        here, there = row.measures["failure_cost_seconds"], row.pgval_failure_cost_seconds
-        if here is not None and there is not None:
-            key = (
-                row.cell.workload,
-                row.cell.guarantee,
-                row.cell.fault,
-                *([row.cell.setting] if row.cell.axes else []),
-            )
-            groups.setdefault(key, []).append((row.cell.engine, here.median, there))
+        cell = row.cell
+        name = ", ".join(filter(None, (cell.workload, cell.guarantee, cell.fault, cell.setting)))
+        for one in row.published:
+            if (here := row.measures[one.measure]) is not None:
+                groups.setdefault((one.paper, one.measure, name), []).append((cell.engine, here.median, one.value))
     return [
-        (
-            ", ".join(key),
-            [engine for engine, *_ in sorted(group, key=lambda measured: measured[1])],
-            [engine for engine, *_ in sorted(group, key=lambda measured: measured[2])],
-        )
+        Order(*key, *(tuple(engine for engine, *_ in sorted(group, key=itemgetter(at))) for at in (1, 2)))
         for key, group in groups.items()
         if len(group) > 1
     ]

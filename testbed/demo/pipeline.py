@@ -39,6 +39,7 @@ from testbed.demo.stages import EarlierStages
 from testbed.engines.base import ProcessEngine
 from testbed.engines.real import RealEngine
 from testbed.processes import OwnedProcess
+from testbed.run_files import CONFIG_FILE
 from testbed.stop import Stop
 from validator.publish import text
 from validator.publish.report_types import Report
@@ -228,7 +229,7 @@ class Demo:
     def _restart_sidecar(self) -> None:
         """Restart the sidecar on the state that the previous one left."""
         self._the_sidecar().process.kill()  # the rest of its process group
-        self._sidecar = DemoSidecar(self._folder / "pipeline.yaml")
+        self._sidecar = DemoSidecar(self._folder / CONFIG_FILE)
         self._url = None
 
     def _start_engine(self, stack: ExitStack, broker: EmbeddedBroker) -> ProcessEngine:

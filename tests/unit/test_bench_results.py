@@ -57,7 +57,7 @@ def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_page_has_a_row_a_cell_the_searches_and_what_failed(plans: Path) -> None:
     assert results.main(["--scale", "small"]) == 0
     page = (plans / "page" / "README.md").read_text(encoding="utf-8")
-    first = "| pgval | kafka_streams | at_least_once | crash | 1,200 duplicate | 7.00; PGVal 2 | 3.00 | – |"
+    first = "| pgval | kafka_streams | at_least_once | crash | 1,200 duplicate | 7.00; PGVal 2, ratio 3.5 | 3.00 | – |"
     assert next(line for line in page.splitlines() if line.startswith("| pgval")) == first
     for said in (
         "scripts/bench campaign pgval rates --scale small", "2 cores, streamproof 0.1 (commit abc)",

@@ -103,7 +103,7 @@ def test_csv_and_markdown_have_the_same_numbers() -> None:
     )  # fmt: skip
     assert (row["duplicate_median"], row["duplicate_min"], row["duplicate_max"]) == ("1500.0", "0", "3000")
     assert (row["runs_wanted"], row["runs_done"], row["attempts_failed"]) == ("3", "2", "1")
-    assert (row["failure_cost_seconds_median"], row["pgval_failure_cost_seconds"]) == ("3.0", "65")
+    assert (row["failure_cost_seconds_median"], row["published_failure_cost_seconds"]) == ("3.0", "65")
     text = formats.markdown(found)
     assert "| 2 of 3, 1 failed |" in text
     assert "1,500 (0 to 3,000)" in text
@@ -178,3 +178,32 @@ def test_engines_are_ordered_beside_pgval() -> None:
     line = "| sst, exactly_once, crash | {} | kafka_streams < flink | {} |"
     assert line.format("kafka_streams < flink", "agrees") in formats.markdown(build_table(cheap_streams))
     assert line.format("flink < kafka_streams", "differs") in formats.markdown(build_table(cheap_flink))
+
+
+def test_published_downtimes_losses_and_orders_are_beside_ours() -> None:
+    runs_of = {engine: next(run for run in RUNS if run.cell.engine == engine and run.cell.guarantee == "at_least_once")
+               for engine in ("kafka_streams", "flink")}  # fmt: skip
+    times = fake(FLINK[0]).cost.model_copy(update={"downtime_seconds": 25.0})
+    results = [fake(runs_of["flink"], missing=64, cost=times), fake(runs_of["kafka_streams"])]
+    text = formats.markdown(build_table(results))
+    cell = "| flink | sst | at_least_once | crash |"
+    assert f"{cell} OSPBench | downtime (s) | 25.0 | 50 | 0.5 |" in text
+    assert f"{cell} Lopez | lost | 0.064 | 0.128 | 0.5 |" in text
+    order = (
+        "| OSPBench | downtime seconds | sst, at_least_once, crash | kafka_streams < flink | kafka_streams < flink |"
+    )
+    assert f"{order} agrees |" in text
+    assert "| Lopez | lost ratio |" not in text, "one engine has no order"
+
+
+def test_the_cost_of_exactly_once_is_a_multiple_of_that_of_at_least_once() -> None:
+    calm = plan(engines=["kafka_streams"], faults=["none"], repetitions=1)
+    of = {run.cell.guarantee: run for run in runs(matrix(calm).cells, calm)}
+    slow = fake(of["exactly_once"], processor_seconds={"engine": 3.0})
+    slow = slow.model_copy(update={"phases": tuple(
+        one.model_copy(update={"latency_p50_seconds": 2 * (one.latency_p50_seconds or 0)}) for one in slow.phases
+    )})  # fmt: skip
+    fast = fake(of["at_least_once"], processor_seconds={"engine": 1.5})
+    found = table(list(of.values()), {one.run: one for one in (slow, fast)}, left_out=(), failures=(), headings=(),
+                  settings={})  # fmt: skip
+    assert "| kafka_streams | sst | 2.00 | 3.29 | 2.00 | 1.50 |" in formats.markdown(found)

@@ -8,7 +8,7 @@ which an engine could first close the window).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from validator.measure.histogram import LATENCY_BOUNDS
 from validator.measure.output import Output, Spread
-from validator.model.arrays import NEVER, Ints, field, ints, listed, run_starts
+from validator.model.arrays import NEVER, Bools, Ints, field, ints, listed, run_starts
 from validator.reconcile.cells import Cells, contributing
 
 DEFINITIONS: Final = ("last_input", "window_close", "first_input")
@@ -32,6 +32,48 @@ _NO_BUCKET: Final = -1
 _NONE_LEFT: Final = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
+@dataclass(frozen=True)
+class ResultTimes:
+    """The results among some facts: the rows of their cells, their batches, broker times and contributions.
+    ``since``: definition -> the instant from which the latency counts, and where it is known."""
+
+    rows: Ints
+    batch: Ints
+    result_us: Ints
+    contributions: Ints
+    since: Mapping[str, tuple[Ints, Bools]]
+
+
+def result_times(
+    facts: pa.Table, cells: Cells, left: tuple[Ints, Ints] = _NONE_LEFT, *, since_us: int = 0
+) -> ResultTimes | None:
+    """Return the results among ``facts``, which have `RESULT_COLUMNS`; None if there is none. Arguments as those of
+    `latency_buckets`."""
+    # Most fact rows are of events: their content is not copied.
+    facts = facts.select(RESULT_COLUMNS)
+    facts = contributing(facts.filter(pc.greater(pc.list_value_length(facts["results"]), 0)))
+    parents, results = listed(facts["results"])
+    if not len(parents):
+        return None
+    result_us = ints(field(results, "time_us"))
+    count = _lengths(field(results, "ids")) + _lengths(field(results, "text_ids")) + ints(field(results, "count"), 0)
+    batch = ints(facts["batch"])[parents]
+    rows = cells.rows_of_facts(facts)[parents]
+    if cells.newest is not None:
+        # An id has a latency only in the first result that contains it. The row of the key counts each result itself.
+        first = result_us == cells["first_result_time_us"][rows]
+        chosen = np.flatnonzero(first | (count == 0))
+        rows, result_us, count, batch = (column[chosen] for column in (rows, result_us, count, batch))
+    first, last = cells["first_input_time_us"][rows], cells["last_input_time_us"][rows]
+    closing = _closing(cells, left, cells["end_us"][rows])
+    dated = result_us > since_us
+    return ResultTimes(rows, batch, result_us, count, {
+        "last_input": (last, dated & (last > since_us)),
+        "window_close": (closing, dated & (closing > since_us) & (closing != NEVER)),
+        "first_input": (first, dated & (first > since_us) & (first != NEVER)),
+    })  # fmt: skip
+
+
 def latency_buckets(
     facts: pa.Table, cells: Cells, left: tuple[Ints, Ints] = _NONE_LEFT, *, since_us: int = 0
 ) -> list[dict[str, Any]]:
@@ -43,31 +85,13 @@ def latency_buckets(
     ``first_us``, ``last_us``: broker times. ``left``: starts of cells that left memory, and the broker times of their
     first inputs (`NEVER` without any). ``since_us``: records dated up to this instant have no latency (`RecordTimes`).
     """
-    # Most fact rows are of events: their content is not copied.
-    facts = facts.select(RESULT_COLUMNS)
-    facts = contributing(facts.filter(pc.greater(pc.list_value_length(facts["results"]), 0)))
-    parents, results = listed(facts["results"])
-    if not len(parents):
+    times = result_times(facts, cells, left, since_us=since_us)
+    if times is None:
         return []
-    result_us = ints(field(results, "time_us"))
-    count = _lengths(field(results, "ids")) + _lengths(field(results, "text_ids")) + ints(field(results, "count"), 0)
-    batch = ints(facts["batch"])[parents]
-    rows = cells.rows_of_facts(facts)[parents]
-    if cells.newest is not None:
-        # An id has a latency only in the first result that contains it. The row of the key counts each result itself.
-        first = result_us == cells["first_result_time_us"][rows]
-        chosen = np.flatnonzero(first | (count == 0))
-        parents, rows, result_us, count, batch = (column[chosen] for column in (parents, rows, result_us, count, batch))
-    first, last = cells["first_input_time_us"][rows], cells["last_input_time_us"][rows]
-    closing = _closing(cells, left, cells["end_us"][rows])
-    dated = result_us > since_us
-    since = {
-        "last_input": (last, dated & (last > since_us)),
-        "window_close": (closing, dated & (closing > since_us) & (closing != NEVER)),
-        "first_input": (first, dated & (first > since_us) & (first != NEVER)),
-    }
-    found = _grouped(EVERY_RESULT, batch, result_us, count, np.zeros_like(result_us), np.full_like(rows, _NO_BUCKET))
-    for name, (from_us, known) in since.items():
+    batch, result_us, count = times.batch, times.result_us, times.contributions
+    nothing, none = np.zeros_like(result_us), np.full_like(times.rows, _NO_BUCKET)
+    found = _grouped(EVERY_RESULT, batch, result_us, count, nothing, none)
+    for name, (from_us, known) in times.since.items():
         # The brokers' clocks differ: a small negative span counts as 0.
         value = np.maximum(result_us[known] - from_us[known], 0)
         bucket = np.searchsorted(_BOUNDS_US, value, side="left").astype(np.int64)
