@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 
 from testbed import gc_log
-from testbed.broker_settings import FIRST_ID, Listeners, server_properties, written
+from testbed.broker_settings import FIRST_ID, PAIR, Listeners, server_properties, written
 from testbed.broker_storage import JARS_LOCK, BrokerError, format_storage
 from testbed.ports import free_ports
 from testbed.processes import OwnedProcess
@@ -188,9 +188,7 @@ class EmbeddedBroker:
 
         Raises :class:`confluent_kafka.KafkaException` if a topic exists or its config is refused.
         """
-        new = [
-            NewTopic(name, partitions, self.replicas, config=dict(config or {})) for name, partitions in topics.items()
-        ]
+        new = [self._new(name, partitions, dict(config or {})) for name, partitions in topics.items()]
         admin = self._admin()  # keep a reference: a client that is garbage-collected fails its own requests
         for done in admin.create_topics(new).values():
             done.result()
@@ -207,6 +205,15 @@ class EmbeddedBroker:
             )
 
         self._await_metadata(have_leaders, f"did not elect leaders for {', '.join(topics)}")
+
+    def _new(self, name: str, partitions: int, config: dict[str, str]) -> NewTopic:
+        if self.replicas <= PAIR:
+            return NewTopic(name, partitions, self.replicas, config=config)
+        # As in PGVal, a partition has the same leader in every topic: an engine that hits it slows one broker.
+        brokers = range(FIRST_ID, FIRST_ID + self.replicas)
+        leaders = [brokers[number % self.replicas] for number in range(partitions)]
+        placed = [[leader, *(other for other in brokers if other != leader)] for leader in leaders]
+        return NewTopic(name, partitions, config=config, replica_assignment=placed)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and return when it no longer exists. Raises :class:`confluent_kafka.KafkaException` if it does

@@ -9,6 +9,9 @@ from pathlib import Path
 FIRST_ID = 1
 """The node id of a broker that is also the controller."""
 _LOOPBACK = "127.0.0.1"
+PAIR = 2
+"""Brokers of a cluster in which faults move leaders. A larger one has PGVal's settings: all replicas but one in sync,
+and placed leaders."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ def server_properties(listeners: Listeners, data: Path, *, replicas: int) -> dic
     """Settings of a broker that is also the controller of its cluster; ``replicas`` is the replication factor of every
     topic.
     """
+    # With two brokers the death of one must not end all writes.
+    min_in_sync = max(1, replicas - 1) if replicas > PAIR else 1
     return {
         "process.roles": "broker,controller",
         "node.id": str(FIRST_ID),
@@ -51,10 +56,11 @@ def server_properties(listeners: Listeners, data: Path, *, replicas: int) -> dic
         "offsets.topic.num.partitions": "2",
         "transaction.state.log.replication.factor": str(replicas),
         "transaction.state.log.num.partitions": "2",
-        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.min.isr": str(min_in_sync),
+        "min.insync.replicas": str(min_in_sync),
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
         "share.coordinator.state.topic.replication.factor": str(replicas),
-        "share.coordinator.state.topic.min.isr": "1",
+        "share.coordinator.state.topic.min.isr": str(min_in_sync),
         "group.initial.rebalance.delay.ms": "0",
         **(_further(listeners) if listeners.links or listeners.hosts else {}),
     }
@@ -66,7 +72,7 @@ def joined_properties(properties: Mapping[str, str], listeners: Listeners, node_
         **properties,
         "process.roles": "broker",
         "node.id": str(node_id),
-        "listeners": listeners.own,
+        "listeners": ",".join([listeners.own, *_of_hosts(listeners)]),
         "controller.quorum.voters": voter,
     }
 
@@ -74,7 +80,7 @@ def joined_properties(properties: Mapping[str, str], listeners: Listeners, node_
 def _further(listeners: Listeners) -> dict[str, str]:
     """Additional listeners. A client uses the address that its listener advertises, so it stays on its link or host."""
     own, controller = listeners.own, f"CONTROLLER://{_LOOPBACK}:{listeners.controller_port}"
-    hosts = [f"HOST{number}://{address}" for number, address in enumerate(listeners.hosts)]
+    hosts = _of_hosts(listeners)
     links = [f"LINK{number}://{_LOOPBACK}:{port}" for number, (_, port) in enumerate(listeners.links)]
     to_links = [f"LINK{number}://{link}" for number, (link, _) in enumerate(listeners.links)]
     names = [listener.partition(":")[0] for listener in (own, controller, *hosts, *links)]
@@ -83,6 +89,10 @@ def _further(listeners: Listeners) -> dict[str, str]:
         "advertised.listeners": ",".join([own, *hosts, *to_links]),
         "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
     }
+
+
+def _of_hosts(listeners: Listeners) -> list[str]:
+    return [f"HOST{number}://{address}" for number, address in enumerate(listeners.hosts)]
 
 
 def written(properties: Mapping[str, str]) -> str:

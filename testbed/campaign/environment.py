@@ -1,4 +1,4 @@
-"""The resources that the runs of a campaign share: a broker and a temporary folder, both removed at the end."""
+"""The resources that the runs of a campaign share: brokers and a temporary folder, all removed at the end."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from testbed.campaign.plan import DELAYS, CampaignPlan
 from testbed.campaign.result import RunResult
 from testbed.campaign.sampler import Sample
 from testbed.campaign.scheduled import ScheduledFaults
+from testbed.demo.brokers import DemoBrokers
 from testbed.demo.folder import DemoFolder
 from testbed.node import NodeRelay
 from testbed.stop import Stop
@@ -48,8 +49,8 @@ class CampaignEnvironment:
         self._stop = stop
         self._say = say
         self._scratch = DemoFolder()
-        self._broker: EmbeddedBroker | None = None
-        self._brokers = 0
+        self._brokers: DemoBrokers | None = None
+        self._clusters = 0
         self._relay: NodeRelay | None = None
         self._relays = 0
 
@@ -77,19 +78,18 @@ class CampaignEnvironment:
         return found, one.samples
 
     def _on_shared_broker(self, run: Run, plan: CampaignPlan) -> tuple[OneRun, tuple[RunResult, str]]:
-        broker = self._running_broker()
+        brokers = self._running_brokers(plan.brokers)
         relay = self._running_relay() if run.cell.fault in DELAYS else None
         try:
-            one = OneRun(
-                run, plan, broker, self._scratch.path / run.name, self._stop, self._say, relay, live=self._live
-            )
+            folder = self._scratch.path / run.name
+            one = OneRun(run, plan, brokers.all, folder, self._stop, self._say, relay, live=self._live)
             return one, one.do()
         except BaseException:
             # The relay's journal may have a fault that is not healed; then no later run could start.
             self._end_relay()
             raise
         finally:
-            self._clear(broker)
+            self._clear(brokers.first)
 
     def _with_schedule(self, run: Run, plan: CampaignPlan) -> tuple[OneRun, tuple[RunResult, str]]:
         """Do a run with brokers of its own, which faults may hit. The shared one would take memory meanwhile."""
@@ -98,33 +98,39 @@ class CampaignEnvironment:
         faults = scheduled.scenario(run.cell, plan, run.seed)
         folder = self._scratch.path / run.name
         try:
-            with ScheduledFaults(faults, folder, self._stop, self._say, Event(), _BROKER_SETTINGS) as given:
+            with ScheduledFaults(
+                faults, folder, self._stop, self._say, Event(), _BROKER_SETTINGS, plan.brokers
+            ) as given:
                 one = OneRun(
-                    run, plan, given.brokers.first, folder, self._stop, self._say, scheduled=given, live=self._live
+                    run, plan, given.brokers.all, folder, self._stop, self._say, scheduled=given, live=self._live
                 )
                 return one, one.do()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             shutil.rmtree(folder.with_name(f"{folder.name}-brokers"), ignore_errors=True)
 
-    def _running_broker(self) -> EmbeddedBroker:
-        """The broker; a new one if it has died."""
-        if self._broker is not None and self._broker.process.is_running:
-            return self._broker
+    def _running_brokers(self, count: int) -> DemoBrokers:
+        """The brokers; new ones if one has died, or for another ``count``."""
+        if self._brokers is not None and self._brokers_run and len(self._brokers.all) == count:
+            return self._brokers
         self._end_broker()
-        self._brokers += 1
-        folder: Path = self._scratch.path / f"broker-{self._brokers}"
+        self._clusters += 1
+        folder: Path = self._scratch.path / f"brokers-{self._clusters}"
         relay = self._running_relay()
         hosts = () if relay is None else (relay.node.host,)
-        broker = EmbeddedBroker(folder=folder, settings=_BROKER_SETTINGS, hosts=hosts)
+        brokers = DemoBrokers(folder, _BROKER_SETTINGS, hosts=hosts, count=count)
         try:
             with self._stop.at_once():
-                broker.start()
+                brokers.start()
         except BaseException:
-            broker.kill()
+            brokers.kill()
             raise
-        self._broker = broker
-        return broker
+        self._brokers = brokers
+        return brokers
+
+    @property
+    def _brokers_run(self) -> bool:
+        return self._brokers is not None and all(one.is_running for one in self._brokers.processes)
 
     def _running_relay(self) -> NodeRelay | None:
         """The relay, if a run of the plan needs it. It starts before the broker, which listens at its address."""
@@ -152,9 +158,9 @@ class CampaignEnvironment:
             self._relay = None
 
     def _end_broker(self) -> None:
-        if self._broker is not None:
-            self._broker.kill()
-            self._broker = None
+        if self._brokers is not None:
+            self._brokers.kill()
+            self._brokers = None
 
     def __enter__(self) -> Self:
         self._scratch.__enter__()

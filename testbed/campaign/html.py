@@ -190,7 +190,8 @@ def _add(of: dict[str, float], sample: Mapping[str, Any]) -> None:
         if sample["lag_events"] is not None:
             of["lag_events"] = sample["lag_events"]
     elif process != MACHINE:
-        part = process if process in _OTHERS else "engine"
+        part = process.partition("-")[0]  # of broker-2, broker
+        part = part if part in _OTHERS else "engine"
         if sample["processor_seconds"] is not None:
             of[f"{part}_cores"] = of.get(f"{part}_cores", 0.0) + sample["processor_seconds"]
         if sample["memory_bytes"] is not None:

@@ -107,10 +107,12 @@ def by_phase(latencies: pa.Table, phases: Sequence[PhaseOfReport]) -> dict[str, 
 
 
 def _numbers(values: npt.NDArray[np.float64]) -> dict[str, float]:
-    ranks = np.percentile(values, PERCENTILES, method="inverted_cdf")
+    ordered = np.sort(values)
+    # Whole numbers: 99.9 % of 1000 in floating point is above 999.
+    ranks = [-(-round(q * 1000) * len(ordered) // 100_000) - 1 for q in PERCENTILES]
     numbers: Mapping[str, float] = {
         "results": len(values), "negative": int((values < 0).sum()),
-        **{f"p{q:g}": float(value) for q, value in zip(PERCENTILES, ranks, strict=True)},
+        **{f"p{q:g}": float(ordered[max(0, rank)]) for q, rank in zip(PERCENTILES, ranks, strict=True)},
         "mean": float(values.mean()), "deviation": float(values.std()),
     }  # fmt: skip
     return {name: round(value, 6) for name, value in numbers.items()}

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
@@ -91,7 +91,7 @@ class OneRun:
         self,
         run: Run,
         plan: CampaignPlan,
-        broker: EmbeddedBroker,
+        brokers: Sequence[EmbeddedBroker],
         folder: Path,
         stop: Stop,
         say: Callable[[str], None],
@@ -99,11 +99,12 @@ class OneRun:
         scheduled: ScheduledFaults | None = None,
         live: LiveMetrics | None = None,
     ) -> None:
-        """``relay`` carries the packets of the worker that is delayed; the broker also listens at its address.
-        ``scheduled``: the faults of a schedule, whose first broker ``broker`` is. ``live`` serves what is measured."""
+        """``relay`` carries the packets of the worker that is delayed; the brokers also listen at its address.
+        ``scheduled``: the faults of a schedule, whose brokers ``brokers`` are. ``live`` serves what is measured."""
         self._run = run
         self._plan = plan
-        self._broker = broker
+        self._broker = brokers[0]
+        self._brokers = tuple(brokers)
         self._folder = folder
         self._stop = stop
         self._say = say
@@ -216,7 +217,8 @@ class OneRun:
         stack.callback(sidecar.process.kill)
         self._live.ask(sidecar.url)
         self._watched.append(sidecar.process)
-        self._watched += [self._broker.process] if self._scheduled is None else self._scheduled.watched
+        shared = [one.process for one in self._brokers] if self._scheduled is None else self._scheduled.watched
+        self._watched += shared
         if self._relay is not None:
             self._watched.append(self._relay.process)
         return sidecar
@@ -258,7 +260,7 @@ class OneRun:
             workload=cell.workload, update_input=topics.inputs[-1], late_updates=topics.late[-1],
             group=self._run.name, guarantee=cell.guarantee, parallelism=plan.parallelism, window_ms=plan.window_ms,
             standby=plan.standby, options=plan.engine_options.get(cell.engine, {}),
-            max_disorder_ms=REGISTRY[cell.engine].slack_ms, timeouts=times,
+            max_disorder_ms=REGISTRY[cell.engine].slack_ms, timeouts=times, poison=plan.poison,
         )  # fmt: skip
         return make_engine(cell.engine, real, folder)
 
@@ -337,19 +339,21 @@ class OneRun:
     def _sampler(self, engine: ProcessEngine, sidecar: DemoSidecar) -> Sampler:
         """Samples every process of the run, also this one. Flink commits offsets of its group at checkpoints."""
 
-        def broker() -> int | None:
+        def pid_of(broker: EmbeddedBroker) -> int | None:
             with suppress(BrokerError):  # a fault of the schedule has ended it
-                return self._broker.process.pid
+                return broker.process.pid
             return None
 
         def processes() -> dict[str, int | None]:
             found: dict[str, int | None] = {
                 f"{one.role}-{one.number}": one.pid if one.alive else None for one in engine.instances
             }
-            return {**found, "broker": broker(), "sidecar": sidecar.process.pid, "campaign": os.getpid()}
+            names = ("broker", *(f"broker-{number}" for number in range(2, len(self._brokers) + 1)))
+            brokers = dict(zip(names, map(pid_of, self._brokers), strict=True))
+            return {**found, **brokers, "sidecar": sidecar.process.pid, "campaign": os.getpid()}
 
         inputs = {name: self._partitions[name] for name in self._topics.inputs}
-        logs = GcLogs((self._folder / "engine", self._folder, self._broker.folder))
+        logs = GcLogs((self._folder / "engine", self._folder, *(one.folder for one in self._brokers)))
         own = engine.consumed if isinstance(engine, SparkEngine) else None
         offsets = InputOffsets(self._broker.bootstrap_servers, self._run.name, inputs, own)
         return Sampler(processes, offsets, logs, self._live.add)
@@ -359,7 +363,7 @@ class OneRun:
         of_engine = {f"{one.role}-{one.number}" for one in engine.instances}
         found: dict[str, float] = {}
         for name, seconds in processor_seconds(self.samples).items():
-            part = "engine" if name in of_engine else name
+            part = "engine" if name in of_engine else name.partition("-")[0]
             found[part] = round(found.get(part, 0.0) + seconds, 2)
         return found
 
@@ -368,7 +372,8 @@ class OneRun:
         phases, times = self._plan.phases, self._plan.timeouts_of(self._run.cell.engine)
         read_back = self._read_back(engine)
         if self._scheduled is not None:
-            self._engine_watch = self._scheduled.watch(engine)
+            # A job that fails on poison ends its processes, in whatever way; that is what the run measures.
+            self._engine_watch = None if self._plan.poison == "fail" else self._scheduled.watch(engine)
             faults = self._scheduled.run.start(pool, engine, self._scheduled.brokers, [])
             self._stop.result(faults, meanwhile=self._look)
             return read_back

@@ -17,7 +17,7 @@ from faults.section import Seconds, Section, problems_of
 from generator.workloads.kinds import DEFAULT, known, named
 from generator.workloads.traffic_join import TrafficJoin
 from testbed.campaign.search import Search
-from testbed.engines.real import PROFILES, WORKERS_MAX, EngineRefused, Timeouts, timeouts
+from testbed.engines.real import PROFILES, WORKERS_MAX, EngineRefused, Poison, Timeouts, timeouts
 from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import Guarantee
 from testbed.run_files import PAGES
@@ -81,7 +81,9 @@ OnceEach = AfterValidator(_once_each)
 Text = Annotated[str, BeforeValidator(_text)]
 _GIVEN: Final = ("rate", "window", "producers", "preload", "missing_after", "keys", "update_percent")
 """Axes that are no choice of the operator: the load, the query, and the sidecar's own times."""
-_CHOSEN: Final = ("parallelism", "partitions", "timeouts", "standby", "commit_interval", "session_timeout")
+_CHOSEN: Final = (
+    "parallelism", "partitions", "brokers", "poison", "timeouts", "standby", "commit_interval", "session_timeout"
+)  # fmt: skip
 _AXES: Final = (*_GIVEN, *_CHOSEN)
 
 
@@ -180,9 +182,13 @@ class CampaignPlan(Section):
     """Engine -> its own options, which replace those of the test bed."""
     partitions: Annotated[int, Field(ge=1, le=64)] = 2
     """Partitions of each input and of the output."""
+    brokers: Annotated[int, Field(ge=1, le=3)] = 1
+    """Each has a replica of every topic. Three: two of them must be in sync, and leaders are placed as in PGVal."""
     producers: Annotated[int, Field(ge=1, le=16)] = 1
     """Producers of the load, which share the rate."""
     bursts: Bursts | None = None
+    poison: Poison = "skip"
+    """What the engine's job does with a record that does not decode (the fault `poison` of a schedule)."""
     preload: Seconds = 0.0
     """The engine starts after this time of load, on a backlog."""
     axes: Mapping[
@@ -321,6 +327,8 @@ class CampaignPlan(Section):
                 )
         if self.timeouts != "local" and self.timeouts not in PROFILES:
             raise ValueError(f"there is no profile {self.timeouts} of timeouts; use local, {', '.join(PROFILES)}")
+        if self.poison == "fail" and REFERENCE in self.engines:
+            raise ValueError(f"poison: {REFERENCE} always skips; use skip, or other engines")
         if self.parallelism < 2 and "kafka_streams" in self.engines and "pause_above_timeout" in self.faults:
             raise ValueError("with parallelism 1 no instance can take over from a paused one; use 2 or more")
         if self.missing_after <= self.phases.failure and not set(self.faults) <= {"none", *self.schedules}:

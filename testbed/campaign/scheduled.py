@@ -34,6 +34,10 @@ _HARMLESS: Final = ("process", "topic", "machine")
 """Types of targets whose faults end no process but the one that they hit."""
 
 
+_THROUGH_FIRST: Final = frozenset({"link", "namespace"})
+"""Types of targets through which a process reaches the first broker only."""
+
+
 def scenario(cell: Cell, plan: CampaignPlan, seed: int) -> Scenario:
     """The faults of a cell, without the waits that the phases of ``plan`` replace.
 
@@ -46,6 +50,11 @@ def scenario(cell: Cell, plan: CampaignPlan, seed: int) -> Scenario:
         )
         if "sidecar" in found.kinds:
             raise PlanError(f"{source}: a fault of the sidecar measures no engine; remove it.")
+        if plan.brokers > 1 and not _THROUGH_FIRST.isdisjoint(found.kinds):
+            raise PlanError(
+                f"{source}: through a link or a network of its own the engine reaches only one broker; use brokers: 1, "
+                "or other faults."
+            )
         if plan.missing_after <= found.longest_seconds:
             raise PlanError(
                 f"{source}: missing_after must be above the {found.longest_seconds:g} s of its longest fault; "
@@ -73,9 +82,10 @@ class ScheduledFaults:
 
     def __init__(
         self, faults: Scenario, folder: Path, stop: Stop, say: Callable[[str], None], ended: threading.Event,
-        settings: Mapping[str, str] = MappingProxyType({}),
+        settings: Mapping[str, str] = MappingProxyType({}), brokers: int = 1,
     ) -> None:  # fmt: skip
-        """``folder``: that of the run. ``ended`` ends the faults early. ``settings``: those of the brokers."""
+        """``folder``: that of the run. ``ended`` ends the faults early. ``settings``: those of the brokers.
+        ``brokers``: their least number."""
         self._scenario = faults
         self._folder = folder
         self._stop = stop
@@ -84,7 +94,7 @@ class ScheduledFaults:
         self.run = ScenarioRun(faults, folder, ended, say)
         self.brokers = DemoBrokers(
             folder.with_name(f"{folder.name}-brokers"), settings,
-            links=self.run.links, hosts=self.run.hosts, are_two=faults.has_two_brokers,
+            links=self.run.links, hosts=self.run.hosts, count=max(brokers, 2 if faults.has_two_brokers else 1),
         )  # fmt: skip
         self.watched: list[OwnedProcess] = []
         """The processes that no fault ends."""
@@ -106,7 +116,7 @@ class ScheduledFaults:
             self._stack.callback(self.run.end_relay)
             if (relay := self.run.start_relay(self._stop)) is not None:
                 self.watched.append(relay)
-            self._stack.callback(self._end_brokers)
+            self._stack.callback(self.brokers.kill)
             with self._stop.at_once():
                 self.brokers.start()
             if not self.run.targets_type("broker"):
@@ -122,10 +132,6 @@ class ScheduledFaults:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-
-    def _end_brokers(self) -> None:
-        for broker in reversed(self.brokers.all):
-            broker.kill()
 
     def watch(self, engine: ProcessEngine) -> EngineWatch:
         """The watch of the processes that no fault of the schedule ends."""

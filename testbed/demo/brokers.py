@@ -1,4 +1,4 @@
-"""The demo's Kafka: one broker, and a second one for scenarios that need another leader."""
+"""The Kafka of a demo or a campaign: one broker, a second one for scenarios that need another leader, or three."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from testbed.broker import BrokerError, EmbeddedBroker
-from testbed.joined_broker import JoinedBroker
+from testbed.joined_broker import NODE_ID, JoinedBroker
 from testbed.processes import OwnedProcess
 
 _LOOK_SECONDS = 0.05
 
 
 class DemoBrokers:
-    """Most demos have only ``first``. With ``are_two`` each topic is on both brokers, including Kafka's own topics."""
+    """Most demos have only ``first``. Each topic is on all brokers, including Kafka's own topics."""
 
     def __init__(
         self,
@@ -25,27 +25,33 @@ class DemoBrokers:
         *,
         links: tuple[str, ...] = (),
         hosts: tuple[str, ...] = (),
-        are_two: bool = False,
+        count: int = 1,
     ) -> None:
         self._folder = folder
-        self._are_two = are_two
-        replicas = 2 if are_two else 1
+        self._count = count
+        self._hosts = hosts
         self.first = EmbeddedBroker(
-            folder=folder / "broker", settings=settings, links=links, hosts=hosts, replicas=replicas
+            folder=folder / "broker", settings=settings, links=links, hosts=hosts, replicas=count
         )
-        self.second: JoinedBroker | None = None
+        self._others: list[JoinedBroker] = []
 
     def start(self) -> None:
         """Start the brokers; return when each broker lists all of them. Raises BrokerError."""
         self.first.start()
-        if self._are_two:
-            self.second = JoinedBroker(self.first, self._folder / "broker-2")
-            self.second.start()
+        for node_id in range(NODE_ID, self._count + 1):
+            other = JoinedBroker(self.first, self._folder / f"broker-{node_id}", node_id=node_id, hosts=self._hosts)
+            self._others.append(other)
+            other.start()
+
+    @property
+    def second(self) -> JoinedBroker | None:
+        """The second broker, if it exists."""
+        return self._others[0] if self._others else None
 
     @property
     def all(self) -> tuple[EmbeddedBroker, ...]:
-        """The first broker, and the second one if it exists."""
-        return (self.first,) if self.second is None else (self.first, self.second)
+        """The first broker, and the others that exist."""
+        return (self.first, *self._others)
 
     @property
     def processes(self) -> tuple[OwnedProcess, ...]:
@@ -59,6 +65,11 @@ class DemoBrokers:
             return self.first.bootstrap_servers
         return None
 
+    def kill(self) -> None:
+        """Kill the brokers; their data is kept."""
+        for broker in reversed(self.all):
+            broker.kill()
+
     def end(self, starting: Future[None]) -> None:
         """Kill the brokers, even while another thread is starting them. Their data is not used again."""
         while not starting.done():
@@ -66,5 +77,4 @@ class DemoBrokers:
                 with suppress(BrokerError):
                     broker.process.kill()
             time.sleep(_LOOK_SECONDS)
-        for broker in reversed(self.all):
-            broker.kill()
+        self.kill()

@@ -186,8 +186,8 @@ class Demo:
             stack.callback(self._scenario.end_relay)
             if (relay := self._scenario.start_relay(self._stop)) is not None:
                 self._watched.append(relay)
-        are_two = self._plan.scenario is not None and self._plan.scenario.has_two_brokers
-        brokers = DemoBrokers(self._folder, BROKER_SETTINGS, links=links, hosts=hosts, are_two=are_two)
+        count = 2 if self._plan.scenario is not None and self._plan.scenario.has_two_brokers else 1
+        brokers = DemoBrokers(self._folder, BROKER_SETTINGS, links=links, hosts=hosts, count=count)
         starting = pool.submit(brokers.start)
         stack.callback(brokers.end, starting)
         while (address := brokers.address) is None and not starting.done():

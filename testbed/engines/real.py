@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -114,6 +114,10 @@ WORKERS_MAX: Final = 5
 """Most workers of an engine, as in OSPBench and PGVal."""
 
 
+Poison = Literal["skip", "fail"]
+"""Skip an undecodable record, or fail on it as a job without error handling does: Flink restarts again and again, a
+client of Kafka Streams ends in a living process, Spark's query and Storm's worker end."""
+
 COUNTERS: Final = "counters "
 """The beginning of a job's line of the log with its counters."""
 _TAIL_BYTES: Final = 16_384
@@ -185,6 +189,8 @@ class RealEngineSettings(BaseModel):
     """Event time from the end of a window to its result. A window has one result."""
     idle_after_seconds: float | None = Field(default=None, gt=0)
     """A partition without data for this long leaves the watermark; None: no partition does."""
+    poison: Poison = "skip"
+    """What the job does with a record that does not decode."""
     timeouts: Timeouts = LOCAL
 
     @model_validator(mode="after")

@@ -69,6 +69,10 @@ def _events(
         _passes(stream, where or {}).alias("passes"),
         *(column.alias(_value(name)) for name, column in needed.items()),
     )
+    if settings.poison == "fail":
+        decodes = reduce(lambda one, other: one & other, [F.col(name).isNotNull() for name in _ENTITY])
+        poisoned = F.raise_error(F.lit("poison: a record does not decode"))
+        events = events.withColumn("key", F.when(decodes, F.col("key")).otherwise(poisoned))
     events = events.dropna(subset=list(_ENTITY))
     if operator_of(of) not in _WITHOUT_WINDOWS:
         events = events.withWatermark("time", f"{settings.watermark_delay_ms} milliseconds")

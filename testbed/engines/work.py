@@ -26,6 +26,7 @@ def work_options(settings: RealEngineSettings) -> dict[str, str]:
         "job.late": ",".join(settings.late_topics),
         "job.operator": operator_of(of),
         "job.join": settings.join,
+        "job.poison": settings.poison,
         "job.window.ms": str(operator.get("window_ms", settings.window_ms)),
         **{f"job.{name}.ms": str(operator.get(f"{name}_ms", 0)) for name in _TIMES},
         "job.behind.ms": str(

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from testbed.broker import BrokerError, EmbeddedBroker
+from testbed.demo.brokers import DemoBrokers
 from tests.process_end import await_end, needs_pidfd
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
@@ -176,3 +177,32 @@ def test_offsets_of_a_group_are_asked_for_before_the_broker_has_any(tmp_path: Pa
         changes = [f"kafka.bootstrap_servers={fresh.bootstrap_servers}", "engine.consumer_group=none-yet"]
         asked = Brokers(loads(EXAMPLES["clickstream"], tmp_path, changes, environment={}))
         assert asked.committed([TopicPartition("events", 0)]) == {}
+
+
+@pytest.mark.full
+def test_three_brokers_have_pgvals_replicas_and_leaders(tmp_path: Path) -> None:
+    brokers = DemoBrokers(tmp_path, {}, count=3, hosts=("127.0.0.2",))
+    try:
+        brokers.start()
+        brokers.first.create_topics({"click": 4, "output": 3})
+        # A client in a network of its own reaches all brokers at their addresses there.
+        through = AdminClient({"bootstrap.servers": brokers.first.host_servers[0], "log_level": 0})
+        seen = through.list_topics(timeout=30)
+        assert {broker.host for broker in seen.brokers.values()} == {"127.0.0.2"}
+        assert len(seen.brokers) == 3
+        for name, leaders in {"click": [1, 2, 3, 1], "output": [1, 2, 3]}.items():
+            partitions = [of for _, of in sorted(seen.topics[name].partitions.items())]
+            assert [of.leader for of in partitions] == leaders
+            assert {tuple(sorted(of.isrs)) for of in partitions} == {(1, 2, 3)}
+        resource = ConfigResource(ConfigResource.Type.TOPIC, "click")
+        [found] = through.describe_configs([resource]).values()
+        assert found.result(30)["min.insync.replicas"].value == "2"
+        for broker in brokers.all[1:]:
+            broker.kill()
+        producer = Producer({"bootstrap.servers": brokers.first.bootstrap_servers, "message.timeout.ms": 5000})
+        refused: list[KafkaError | None] = []
+        producer.produce("click", "lost", partition=0, on_delivery=lambda error, _: refused.append(error))
+        producer.flush(30)
+        assert [error is None for error in refused] == [False], "one replica in sync is not enough"
+    finally:
+        brokers.kill()

@@ -116,7 +116,7 @@ def test_a_worker_that_dies_in_the_control_phase_fails_its_run_with_the_reason_i
     def do(run: Run) -> Any:
         killer = threading.Timer(0.5, kill, (engine, 1))
         killer.start()
-        return OneRun(run, campaign, broker, tmp_path / "run", Stop(), lambda _: None).do()[0]
+        return OneRun(run, campaign, [broker], tmp_path / "run", Stop(), lambda _: None).do()[0]
 
     with CampaignJournal(tmp_path, campaign).open(resumes=False) as kept:
         kept.begin(Heading("a machine", "0"))

@@ -38,6 +38,7 @@ ROOT = Path(__file__).parents[2]
         ({"parallelism": 6}, "parallelism: "),
         ({"parallelism": 3}, "partitions (2) is below parallelism (3)"),
         ({"engine_options": {"reference": {"a": "b"}}}, "reference has no options; use flink"),
+        ({"engines": ["reference"], "poison": "fail"}, "poison: reference always skips; use skip, or other engines"),
         ({"axes": {"storm.topology.workers": [1]}}, "storm is not one of engines; remove storm.topology.workers"),
         ({"axes": {"kafka.acks": ["all"]}}, "axes.kafka.acks: kafka.acks is not an axis; use rate, "),
         ({"workloads": ["traffic_join"], "keys": 12}, "keys must be 6 with traffic_join"),
@@ -251,6 +252,7 @@ def test_a_schedule_of_a_plan_has_its_faults_without_the_waits_that_the_phases_r
             r"^faults: no combination with four .* its faults need 5 workers of flink, .* are 4\.",
         ),
         ({"missing_after": "12s"}, r"both: missing_after must be above "),
+        ({"brokers": 3}, r"both: through a link .* reaches only one broker; use brokers: 1"),
         (
             {"schedules": {"four": {"schedule": {"faults": [OF_SIDECAR]}}}},
             "a fault of the sidecar",

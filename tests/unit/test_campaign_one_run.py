@@ -32,7 +32,7 @@ from validator.publish.effective import effective_guarantee
 def run_of(engine: str, folder: Path) -> OneRun:
     broker: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1", process=None)
     run = Run(Cell(engine, "sst", "exactly_once", "crash"), 1, 7)
-    return OneRun(run, plan(), broker, folder, Stop(), lambda _: None)
+    return OneRun(run, plan(), [broker], folder, Stop(), lambda _: None)
 
 
 def sidecars_config(run: OneRun, monkeypatch: pytest.MonkeyPatch) -> Config:
@@ -99,7 +99,8 @@ def test_partitions_producers_and_bursts_of_a_plan_reach_topics_and_load(
     broker: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1", process=None)
     bursts = {"times": 3, "every": "10s", "lasts": "2s"}
     changed = plan(partitions=4, producers=2, bursts=bursts, engines=["reference"], parallelism=2, keys=12)
-    run = OneRun(Run(Cell("reference", "sst", "exactly_once", "none"), 1, 7), changed, broker, tmp_path, Stop(), print)
+    calm = Run(Cell("reference", "sst", "exactly_once", "none"), 1, 7)
+    run = OneRun(calm, changed, [broker], tmp_path, Stop(), print)
     assert run._partitions == {
         f"{run._run.name}-{name}": count
         for name, count in (("click", 4), ("output", 4), ("lateOutput", 1), ("faults", 1))

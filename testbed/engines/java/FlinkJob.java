@@ -66,8 +66,8 @@ public final class FlinkJob {
 
     @Override
     public Work.Event deserialize(byte[] bytes) {
-      Work.Event event =
-          bytes == null ? null : work.event(side, new String(bytes, work.sides().get(side).charset()));
+      String text = bytes == null ? null : new String(bytes, work.sides().get(side).charset());
+      Work.Event event = work.event(side, text);
       if (event == null) {
         System.out.println("undecodable: a record of " + work.sides().get(side).topic());
       }

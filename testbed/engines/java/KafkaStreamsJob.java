@@ -535,7 +535,7 @@ public final class KafkaStreamsJob {
   }
 
   /** Logs a line at each change of the state or of the number of this instance's tasks, and counters each second. */
-  private static void announce(KafkaStreams streams) {
+  private static void announce(KafkaStreams streams, boolean outlivesClient) {
     String last = "";
     long due = 0;
     while (true) {
@@ -550,7 +550,7 @@ public final class KafkaStreamsJob {
         System.out.println(now + " at " + Instant.now());
         last = now;
       }
-      if (streams.state() == KafkaStreams.State.ERROR) {
+      if (streams.state() == KafkaStreams.State.ERROR && !outlivesClient) {
         Runtime.getRuntime().halt(1);
       }
       try {
@@ -577,10 +577,12 @@ public final class KafkaStreamsJob {
     KafkaStreams streams = new KafkaStreams(builder.build(options), options);
     streams.setUncaughtExceptionHandler(error -> {
       error.printStackTrace();
-      return StreamThreadExceptionResponse.REPLACE_THREAD;
+      // Kafka Streams' own default: the client ends, and its process lives on.
+      return job.work.failsOnPoison()
+          ? StreamThreadExceptionResponse.SHUTDOWN_CLIENT : StreamThreadExceptionResponse.REPLACE_THREAD;
     });
     Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(Duration.ofSeconds(10))));
     streams.start();
-    announce(streams);
+    announce(streams, job.work.failsOnPoison());
   }
 }

@@ -169,7 +169,7 @@ public final class StormJob {
                 .setOffsetCommitPeriodMs((long) (1000 * timeouts.get("commit_interval_seconds").asDouble()))
                 .setProcessingGuarantee(
                     atMostOnce(settings) ? ProcessingGuarantee.AT_MOST_ONCE : ProcessingGuarantee.AT_LEAST_ONCE)
-                .setRecordTranslator(new Decoder(inputs));
+                .setRecordTranslator(new Decoder(inputs, settings.get("poison").asText().equals("fail")));
         return builder.build();
     }
 
@@ -187,12 +187,14 @@ public final class StormJob {
             .withTupleToKafkaMapper(new FieldNameBasedTupleToKafkaMapper<>("key", "message"));
     }
 
-    /** Turns a click or an update into a tuple. An undecodable record is skipped and acknowledged. */
+    /** Turns a click or an update into a tuple. An undecodable record is skipped and acknowledged, or ends the worker. */
     private static final class Decoder implements RecordTranslator<String, String> {
         private final List<String> inputs;
+        private final boolean failsOnPoison;
 
-        Decoder(List<String> inputs) {
+        Decoder(List<String> inputs, boolean failsOnPoison) {
             this.inputs = inputs;
+            this.failsOnPoison = failsOnPoison;
         }
 
         @Override
@@ -206,6 +208,9 @@ public final class StormJob {
                     record.topic() + "/" + record.partition());
             } catch (IOException | RuntimeException undecodable) {
                 LOG.warn("undecodable: {}-{}@{}", record.topic(), record.partition(), record.offset());
+                if (failsOnPoison) {
+                    throw new IllegalArgumentException("poison: a record of " + record.topic(), undecodable);
+                }
                 return null;
             }
         }

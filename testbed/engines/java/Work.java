@@ -30,12 +30,13 @@ import java.util.stream.Stream;
  * far watermarks are behind the newest event. {@code carried}: the fields of events that results have, too, of which
  * {@code partitionedBy}, if not empty, is the key of a result's record. {@code changes}: the fields of which a result
  * of a sliding window states relative changes. {@code matcher}: finds the keys of an event; null: a field has it.
- * {@code stateBytes}: the size of a result, if it is a state; 0: it is JSON.
+ * {@code stateBytes}: the size of a result, if it is a state; 0: it is JSON. {@code failsOnPoison}: whether the job
+ * fails on a text that does not decode, instead of skipping it.
  */
 public record Work(String operator, List<Side> sides, String output, String key, List<String> idLists, boolean left,
     long windowMs, long slideMs, long gapMs, long beforeMs, long afterMs, long behindMs, long idleAfterMs,
     List<Kept> kept, List<Aggregate> aggregates, List<String> carried, String partitionedBy, List<String> changes,
-    Matcher matcher, int stateBytes) implements Serializable {
+    Matcher matcher, int stateBytes, boolean failsOnPoison) implements Serializable {
   static final String NEXT = "\u0001"; // between numbers; JSON has no such character
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final DateTimeFormatter TIME = DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss.SSS");
@@ -322,7 +323,7 @@ public record Work(String operator, List<Side> sides, String output, String key,
         given.list("kept").stream().map(name -> new Kept(name, given.text("factor." + name))).toList(),
         given.list("aggregates").stream().map(Aggregate::of).toList(), given.list("carried"),
         given.text("partitioned.by"), given.list("changes"), Matcher.of(given.list("matcher")),
-        (int) given.number("state.bytes"));
+        (int) given.number("state.bytes"), given.text("poison").equals("fail"));
   }
 
   /** Of the values of results. */
@@ -345,7 +346,7 @@ public record Work(String operator, List<Side> sides, String output, String key,
     return sides.size() > 1;
   }
 
-  /** The event in a text; null if the text does not decode. */
+  /** The event in a text; null if the text does not decode and the job skips it. */
   Event event(int number, String text) {
     Side side = sides.get(number);
     try {
@@ -371,6 +372,9 @@ public record Work(String operator, List<Side> sides, String output, String key,
       }
       return event;
     } catch (IOException | RuntimeException e) {
+      if (failsOnPoison) {
+        throw new IllegalArgumentException("poison: a record of " + side.topic + " does not decode", e);
+      }
       return null;
     }
   }
