@@ -6,6 +6,7 @@ The plots are those of the sidecar's report, with other rows: output, latency, l
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -27,13 +28,16 @@ from validator.publish.live_page import resource
 
 FILE: Final = "report.html"
 _PHASES: Final = ("control", "failure", "recovery")
+_INPUTS: Final = ("records-consumed-total", "read-records")
+"""Counters of what a worker has read: of Kafka Streams, and of Flink without its sources."""
+_WORKER: Final = re.compile(r"-(\d+)(?:-node|-link)?$")
 _FIRST: Final = ("Findings", "Advice")
 """Lists above the figures."""
 _OTHERS: Final = ("broker", "sidecar", "campaign")
 """Sampled processes that are no part of the engine."""
 COLUMNS: Final = (
     "time", "output_per_second", "latency_p50_seconds", "latency_p99_seconds", "lag_events",
-    "engine_cores", "broker_cores", "sidecar_cores", "engine_megabytes",
+    "engine_cores", "broker_cores", "sidecar_cores", "engine_megabytes", "hit_per_second", "others_per_second",
 )  # fmt: skip
 _PLOTS: Final = (
     ("Output", "contributions per second", (("contributions", "output_per_second", "--c1"),)),
@@ -42,6 +46,8 @@ _PLOTS: Final = (
     ("Lag", "events that the engine's group has not committed", (("lag", "lag_events", "--c5"),)),
     ("Processor", "cores", (("engine", "engine_cores", "--c1"), ("broker", "broker_cores", "--c2"),
                             ("sidecar", "sidecar_cores", "--c3"))),
+    ("Input of the workers", "records per second", (("those that faults hit", "hit_per_second", "--c2"),
+                                                    ("the others", "others_per_second", "--c1"))),
     ("Memory", "MB of the engine", (("resident", "engine_megabytes", "--c1"),)),
 )  # fmt: skip
 _DRAW: Final = """
@@ -168,6 +174,9 @@ def course(folder: Path, run: str) -> dict[str, Any] | None:
     if not rows:
         return None
     report = json.loads((folder / "reports" / f"{run}.json").read_bytes())
+    counted = folder / "series" / f"{run}.counters.parquet"
+    if counted.exists():
+        _add_inputs(rows, pq.read_table(counted).to_pylist(), _hit(report["faults"]))
     faults = [{"name": one["name"] or one["kind"], "start": one["start"], "healed": one["healed"]}
               for one in report["faults"]]  # fmt: skip
     table = [[second, *(_short(of.get(name)) for name in COLUMNS[1:])] for second, of in sorted(rows.items())]
@@ -196,6 +205,29 @@ def _add(of: dict[str, float], sample: Mapping[str, Any]) -> None:
             of[f"{part}_cores"] = of.get(f"{part}_cores", 0.0) + sample["processor_seconds"]
         if sample["memory_bytes"] is not None:
             of[f"{part}_megabytes"] = of.get(f"{part}_megabytes", 0.0) + sample["memory_bytes"] / 1e6
+
+
+def _hit(faults: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The workers that a fault hit, as parts of the engine's counters: targets end with their number."""
+    found = (_WORKER.search(target) for fault in faults for target in fault["target"].split(", "))
+    return {f"worker-{match[1]}" for match in found if match is not None}
+
+
+def _add_inputs(rows: dict[int, dict[str, float]], counted: Iterable[Mapping[str, Any]], hit: set[str]) -> None:
+    """Add what the workers read, by second: those in ``hit``, and the others."""
+    before: dict[str, tuple[int, float]] = {}
+    for row in counted:
+        part, second = row["part"], int(row["time"].timestamp())
+        if row["name"] not in _INPUTS or not part.startswith("worker-"):
+            continue
+        earlier = before.get(part)
+        before[part] = (second, row["value"])
+        # A worker that starts again counts from 0.
+        if earlier is not None and second > earlier[0] and row["value"] >= earlier[1]:
+            name = "hit_per_second" if part in hit else "others_per_second"
+            rate = (row["value"] - earlier[1]) / (second - earlier[0])
+            of = rows.setdefault(second, {})
+            of[name] = of.get(name, 0.0) + rate
 
 
 def _short(value: float | None) -> float | None:

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,20 +127,28 @@ class FlinkEngine(JvmEngine):
 
     def _tasks(self, job: Any) -> list[tuple[str, str]]:
         """Return status and TaskManager of each subtask."""
-        return [
-            (subtask["status"], subtask["taskmanager-id"])
-            for vertex in job["vertices"]
-            for subtask in self._rest(f"/jobs/{self._job_id}/vertices/{vertex['id']}")["subtasks"]
-        ]
+        return [(subtask["status"], subtask["taskmanager-id"]) for subtask in self._subtasks(job)]
+
+    def _subtasks(self, job: Any) -> Iterator[Any]:
+        for vertex in job["vertices"]:
+            yield from self._rest(f"/jobs/{self._job_id}/vertices/{vertex['id']}")["subtasks"]
 
     def counters(self) -> dict[str, dict[str, float]]:
-        """Return records of each operator chain, and checkpoints, from the JobManager."""
+        """Return records of each operator chain and of each TaskManager, and checkpoints, from the JobManager."""
         job = self._rest(f"/jobs/{self._job_id}")
         checkpoints = self._rest(f"/jobs/{self._job_id}/checkpoints")
         found = {
             vertex["name"]: {name: float(vertex["metrics"][name]) for name in ("read-records", "write-records")}
             for vertex in job["vertices"]
         }
+        for subtask in self._subtasks(job):
+            # The id of `_resource`: the number of the TaskManager, and that of its start.
+            parts = subtask["taskmanager-id"].split("-")
+            if parts[0] != "taskmanager":
+                continue  # it waits for a slot
+            of = found.setdefault(f"worker-{parts[1]}", {"read-records": 0.0, "write-records": 0.0})
+            for name in of:
+                of[name] += float(subtask["metrics"][name])
         last = checkpoints["latest"]["completed"]
         sizes = {} if last is None else {
             "last-checkpoint-ms": float(last["end_to_end_duration"]),

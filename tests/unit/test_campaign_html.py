@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from testbed.campaign import figures, formats, html, output_series, sampler
+from testbed.campaign import counters, figures, formats, html, output_series, sampler
 from testbed.campaign.figures import Bars, Boxed
 from testbed.campaign.matrix import matrix, runs
 from testbed.campaign.result import FaultMeasure
@@ -53,7 +53,14 @@ def folder(tmp_path: Path) -> Path:
         tmp_path / "series" / f"{name}.parquet", [*samples, Sample(START * 1_000_000 + 100_000, GROUP, lag_events=7)]
     )
     start = datetime.fromtimestamp(START, UTC).isoformat()
-    faults = [{"name": EVIL, "kind": "process_kill", "start": start, "healed": None}]
+    target = "kafka_streams-worker-1, kafka_streams-0"
+    faults = [{"name": EVIL, "kind": "process_kill", "target": target, "start": start, "healed": None}]
+    counted = [(START, 0, 100.0), (START, 1, 50.0), (START, 2, 5.0), (START + 1, 0, 160.0), (START + 1, 1, 80.0),
+               (START + 1, 2, 12.0), (START + 2, 0, 3.0), (START + 2, 1, 100.0)]  # fmt: skip
+    counters.write(
+        tmp_path / "series" / f"{name}.counters.parquet",
+        [(second * 1_000_000, f"worker-{n}", "records-consumed-total", value) for second, n, value in counted],
+    )
     (tmp_path / "reports").mkdir()
     replace_file(tmp_path / "reports" / f"{name}.json", json.dumps({"faults": faults}))
     return tmp_path
@@ -74,7 +81,10 @@ def test_the_course_of_a_run_joins_its_output_with_the_samples_by_second(folder:
     assert rows[0] | {"time": 0} == {
         "time": 0, "output_per_second": 600, "latency_p50_seconds": 0.1, "latency_p99_seconds": 0.4, "lag_events": 7,
         "engine_cores": 0.5, "broker_cores": 0.25, "sidecar_cores": None, "engine_megabytes": 100.0,
+        "hit_per_second": None, "others_per_second": None,
     }  # fmt: skip
+    # Workers 0 and 1 are hit; worker 0 starts again in the third second, and has no rate there.
+    assert [(row["hit_per_second"], row["others_per_second"]) for row in rows[1:]] == [(90, 7), (20, None)]
     assert rows[1]["engine_cores"] == 0.5, "the second sample of a second is that of the next one"
     assert html.course(folder, RUNS[1].name) is None
 

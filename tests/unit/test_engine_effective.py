@@ -129,6 +129,35 @@ def test_the_configuration_of_flink_is_read_from_its_jobmanager(
     assert (effective.session_timeout_seconds, effective.heartbeat_interval_seconds) == (6.0, 1.5)
 
 
+def test_flinks_counters_are_of_the_chains_the_taskmanagers_and_the_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = flink.FlinkEngine(RealEngineSettings(bootstrap_servers="127.0.0.1:1"), tmp_path)
+    job, managers = f"/jobs/{engine._job_id}", ("taskmanager-0-2", "taskmanager-1-1", "(unassigned)")
+
+    def records(read: int, written: int) -> dict[str, int]:
+        return {"read-records": read, "write-records": written}
+
+    answers = {
+        job: {"vertices": [{"id": name, "name": name, "metrics": records(9, 5)} for name in ("source", "window")]},
+        f"{job}/checkpoints": {
+            "latest": {"completed": {"end_to_end_duration": 30, "state_size": 700}}, "counts": {"completed": 4}
+        },
+        **{
+            f"{job}/vertices/{name}": {"subtasks": [
+                {"taskmanager-id": manager, "metrics": records(read + place, 1)}
+                for place, manager in enumerate(managers)
+            ]}
+            for name, read in (("source", 0), ("window", 40))
+        },
+    }  # fmt: skip
+    monkeypatch.setattr(engine, "_rest", answers.__getitem__)
+    assert engine.counters() == {
+        "source": records(9, 5), "window": records(9, 5), "worker-0": records(40, 2), "worker-1": records(42, 2),
+        "job": {"checkpoints-completed": 4, "last-checkpoint-ms": 30, "last-checkpoint-bytes": 700},
+    }  # fmt: skip
+
+
 def test_only_a_guarantee_weaker_than_declared_is_a_finding() -> None:
     clients = client_configs(producer(transactional_id="null") + consumer())
     effective = flink_guarantee.effective_of("exactly_once", 1000, clients)
