@@ -29,11 +29,12 @@ class CounterSampler(PeriodicSampler):
         self,
         counters: Callable[[], Mapping[str, Mapping[str, float]]],
         seen: Callable[[Sequence[Row]], None] | None = None,
+        rows: list[Row] | None = None,
     ) -> None:
         """``counters``: part -> name -> value. May raise EngineError, OSError, ValueError or KeyError. ``seen`` gets
-        the rows of each answer."""
+        the rows of each answer. ``rows``: the list to which they are added."""
         super().__init__("counters", _EVERY_SECONDS)
-        self.rows: list[Row] = []
+        self.rows: list[Row] = [] if rows is None else rows
         self._counters = counters
         self._seen = seen
 

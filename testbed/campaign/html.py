@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
-from testbed.campaign import figures, output_series
+from testbed.campaign import figures, output_series, reach
 from testbed.campaign.cell import Cell
 from testbed.campaign.figures import Bars, Boxed
 from testbed.campaign.formats import Grid, grids, lists
@@ -38,6 +38,7 @@ _OTHERS: Final = ("broker", "sidecar", "campaign")
 COLUMNS: Final = (
     "time", "output_per_second", "latency_p50_seconds", "latency_p99_seconds", "lag_events",
     "engine_cores", "broker_cores", "sidecar_cores", "engine_megabytes", "hit_per_second", "others_per_second",
+    "connect_seconds",
 )  # fmt: skip
 _PLOTS: Final = (
     ("Output", "contributions per second", (("contributions", "output_per_second", "--c1"),)),
@@ -48,6 +49,7 @@ _PLOTS: Final = (
                             ("sidecar", "sidecar_cores", "--c3"))),
     ("Input of the workers", "records per second", (("those that faults hit", "hit_per_second", "--c2"),
                                                     ("the others", "others_per_second", "--c1"))),
+    ("Reach", "seconds until the broker accepts a connection", (("connect", "connect_seconds", "--c1"),)),
     ("Memory", "MB of the engine", (("resident", "engine_megabytes", "--c1"),)),
 )  # fmt: skip
 _DRAW: Final = """
@@ -176,7 +178,7 @@ def course(folder: Path, run: str) -> dict[str, Any] | None:
     report = json.loads((folder / "reports" / f"{run}.json").read_bytes())
     counted = folder / "series" / f"{run}.counters.parquet"
     if counted.exists():
-        _add_inputs(rows, pq.read_table(counted).to_pylist(), _hit(report["faults"]))
+        _add_counted(rows, pq.read_table(counted).to_pylist(), _hit(report["faults"]))
     faults = [{"name": one["name"] or one["kind"], "start": one["start"], "healed": one["healed"]}
               for one in report["faults"]]  # fmt: skip
     table = [[second, *(_short(of.get(name)) for name in COLUMNS[1:])] for second, of in sorted(rows.items())]
@@ -213,11 +215,13 @@ def _hit(faults: Iterable[Mapping[str, Any]]) -> set[str]:
     return {f"worker-{match[1]}" for match in found if match is not None}
 
 
-def _add_inputs(rows: dict[int, dict[str, float]], counted: Iterable[Mapping[str, Any]], hit: set[str]) -> None:
-    """Add what the workers read, by second: those in ``hit``, and the others."""
+def _add_counted(rows: dict[int, dict[str, float]], counted: Iterable[Mapping[str, Any]], hit: set[str]) -> None:
+    """Add what the workers read, by second: those in ``hit``, and the others; and the time of a connection."""
     before: dict[str, tuple[int, float]] = {}
     for row in counted:
         part, second = row["part"], int(row["time"].timestamp())
+        if (part, row["name"]) == (reach.PART, reach.CONNECT):
+            rows.setdefault(second, {})["connect_seconds"] = row["value"]
         if row["name"] not in _INPUTS or not part.startswith("worker-"):
             continue
         earlier = before.get(part)

@@ -45,7 +45,7 @@ class LiveMetrics(Collector):
         self._sidecar: Callable[[], str | None] = lambda: None
         self._now: dict[_Key, float] = {}
         self._since: dict[_Key, float] = {}
-        self._counters: dict[_Key, float] = {}
+        self._counters: dict[str, dict[_Key, float]] = {}
 
     @contextmanager
     def of(self, run: Run) -> Iterator[None]:
@@ -77,16 +77,17 @@ class LiveMetrics(Collector):
                         self._since[key] = self._since.get(key, 0.0) + value
             self._now = now
 
-    def count(self, rows: Sequence[counters.Row]) -> None:
-        """Serve the engine's own counters."""
+    def count(self, source: str, rows: Sequence[counters.Row]) -> None:
+        """Serve the counters of a source, such as the engine, instead of its earlier ones."""
         with self._lock:
-            self._counters = {(part, name): value for _, part, name, value in rows}
+            self._counters[source] = {(part, name): value for _, part, name, value in rows}
 
     def collect(self) -> Iterator[Metric]:
         """Yield a family for each measure."""
         with self._lock:
             run = self._run
-            now, since, counted = dict(self._now), dict(self._since), dict(self._counters)
+            now, since = dict(self._now), dict(self._since)
+            counted = [one for of in self._counters.values() for one in of.items()]
         if run is None:
             return
         of_run = [str(getattr(run.cell, name)) for name in _OF_RUN]
@@ -103,7 +104,7 @@ class LiveMetrics(Collector):
             )
         # Flink's totals begin again at a restart, and some values are no totals: the type is left to the reader.
         own = GaugeMetricFamily(f"{PREFIX}engine", "What the engine counts.", labels=["pipeline", "part", "name"])
-        for (part, name), value in counted.items():
+        for (part, name), value in counted:
             own.add_metric([run.name, part, name], value)
         yield own
 

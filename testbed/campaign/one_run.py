@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from testbed.campaign.live import LiveMetrics
 from testbed.campaign.matrix import Run
 from testbed.campaign.offsets import InputOffsets, TopicEnd
 from testbed.campaign.plan import RATE_WINDOWS, REFERENCE, CampaignPlan
+from testbed.campaign.reach import Reach
 from testbed.campaign.result import ReadBack, RunResult, result_of
 from testbed.campaign.sampler import Sample, Sampler, processor_seconds
 from testbed.campaign.scheduled import ScheduledFaults
@@ -43,6 +45,7 @@ from testbed.demo.sidecar import DemoSidecar, is_settled
 from testbed.engines.base import ProcessEngine, ReferenceEngine
 from testbed.engines.real import RealEngine, RealEngineSettings
 from testbed.engines.registry import REGISTRY, make_engine
+from testbed.engines.settings import Node
 from testbed.engines.spark import SparkEngine
 from testbed.gc_log import GcLogs
 from testbed.node import NodeRelay
@@ -121,7 +124,7 @@ class OneRun:
         self.latencies: pa.Table | None = None
         """The latencies of each result."""
         self.counters: list[counters.Row] = []
-        """What the engine counts of itself."""
+        """What the engine counts of itself, and how long a connection to the broker takes."""
         self.samples: list[Sample] = []
         """What the processes used since the load began. Empty on a system without /proc."""
         self._ended = threading.Event() if scheduled is None else scheduled.ended
@@ -148,9 +151,11 @@ class OneRun:
                 self._until_reported(sidecar)
                 load = load or self._start_load(stack)
                 sampler = stack.enter_context(self._sampler(engine, sidecar)) if sys.platform == "linux" else None
+                reach = Reach(self._engine_servers.partition(",")[0], self._node)
+                stack.enter_context(CounterSampler(reach, partial(self._live.count, "reach"), self.counters))
                 if isinstance(engine, RealEngine):
-                    counted = stack.enter_context(CounterSampler(engine.counters, self._live.count))
-                    self.counters = counted.rows
+                    seen = partial(self._live.count, "engine")
+                    stack.enter_context(CounterSampler(engine.counters, seen, self.counters))
                 output = self._until_first_result()
                 begin_us = time.time_ns() // 1000
                 self._until_steady(output)
@@ -243,9 +248,7 @@ class OneRun:
     def _make_engine(self) -> ProcessEngine:
         plan, cell, topics = self._plan, self._run.cell, self._topics
         times, servers, folder = plan.timeouts_of(cell.engine), self._engine_servers, self._folder / "engine"
-        node = None if self._relay is None else self._relay.node
-        if self._scheduled is not None:
-            node = self._scheduled.run.node
+        node = self._node
         if cell.engine == REFERENCE:
             settings = topics.engine(
                 servers, plan.window_ms, node=node,
@@ -263,6 +266,13 @@ class OneRun:
             max_disorder_ms=REGISTRY[cell.engine].slack_ms, timeouts=times, poison=plan.poison,
         )  # fmt: skip
         return make_engine(cell.engine, real, folder)
+
+    @property
+    def _node(self) -> Node | None:
+        """The network of the worker that a fault hits, if it has one of its own."""
+        if self._scheduled is not None:
+            return self._scheduled.run.node
+        return None if self._relay is None else self._relay.node
 
     @property
     def _engine_servers(self) -> str:

@@ -59,7 +59,10 @@ def folder(tmp_path: Path) -> Path:
                (START + 1, 2, 12.0), (START + 2, 0, 3.0), (START + 2, 1, 100.0)]  # fmt: skip
     counters.write(
         tmp_path / "series" / f"{name}.counters.parquet",
-        [(second * 1_000_000, f"worker-{n}", "records-consumed-total", value) for second, n, value in counted],
+        [
+            *((second * 1_000_000, f"worker-{n}", "records-consumed-total", value) for second, n, value in counted),
+            ((START + 2) * 1_000_000, "reach", "connect-seconds", 0.5),
+        ],
     )
     (tmp_path / "reports").mkdir()
     replace_file(tmp_path / "reports" / f"{name}.json", json.dumps({"faults": faults}))
@@ -81,10 +84,11 @@ def test_the_course_of_a_run_joins_its_output_with_the_samples_by_second(folder:
     assert rows[0] | {"time": 0} == {
         "time": 0, "output_per_second": 600, "latency_p50_seconds": 0.1, "latency_p99_seconds": 0.4, "lag_events": 7,
         "engine_cores": 0.5, "broker_cores": 0.25, "sidecar_cores": None, "engine_megabytes": 100.0,
-        "hit_per_second": None, "others_per_second": None,
+        "hit_per_second": None, "others_per_second": None, "connect_seconds": None,
     }  # fmt: skip
     # Workers 0 and 1 are hit; worker 0 starts again in the third second, and has no rate there.
     assert [(row["hit_per_second"], row["others_per_second"]) for row in rows[1:]] == [(90, 7), (20, None)]
+    assert rows[2]["connect_seconds"] == 0.5
     assert rows[1]["engine_cores"] == 0.5, "the second sample of a second is that of the next one"
     assert html.course(folder, RUNS[1].name) is None
 

@@ -70,7 +70,8 @@ def test_uses_add_up_levels_do_not_and_the_series_end_with_their_run() -> None:
                       Sample(1, GROUP, lag_events=9, produced_events=30, consumed_events=21)])  # fmt: skip
             live.add([Sample(2, "worker-0", 0.75, 80),
                       Sample(2, GROUP, lag_events=4, produced_events=30, consumed_events=35)])  # fmt: skip
-            live.count([(2, "job", "checkpoints-completed", 3.0)])
+            live.count("engine", [(2, "job", "checkpoints-completed", 3.0)])
+            live.count("reach", [(2, "reach", "connect-seconds", 0.25)])
             found = scraped(server.url)
         assert found["streamproof_campaign_run", "flink,crash,exactly_once,parallelism 3,sst"] == 1
         assert found["streamproof_campaign_processor_seconds_total", "worker-0"] == 1.25
@@ -81,6 +82,7 @@ def test_uses_add_up_levels_do_not_and_the_series_end_with_their_run() -> None:
         assert found["streamproof_campaign_produced_events_total", GROUP] == 60
         assert found["streamproof_campaign_consumed_events_total", GROUP] == 56
         assert found["streamproof_campaign_engine", "checkpoints-completed,job"] == 3
+        assert found["streamproof_campaign_engine", "connect-seconds,reach"] == 0.25
         assert scraped(server.url) == {}
         with live.of(RUN):
             live.add([Sample(9, "worker-0", 0.5)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ import pytest
 
 from testbed.campaign import counters
 from testbed.campaign.offsets import Offsets
+from testbed.campaign.reach import Reach
 from testbed.campaign.sampler import GROUP, MACHINE, Sampler, processor_seconds, write
 from testbed.engines.base import EngineError
 from testbed.engines.real import logged_counters
@@ -145,3 +147,12 @@ def test_samples_add_up_to_what_the_processes_used_and_cost_little(tmp_path: Pat
     table = pq.read_table(tmp_path / "series.parquet")
     assert table.num_rows == len(sampler.samples)
     assert table.column_names[:3] == ["time", "process", "processor_seconds"]
+
+
+def test_a_broker_that_accepts_no_connection_is_unreachable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        found = Reach(address, None)()["reach"]
+        assert 0 <= found["connect-seconds"] < 5
+        assert found["unreachable"] == 0
+    assert Reach(address, None)() == {"reach": {"unreachable": 1.0}}
