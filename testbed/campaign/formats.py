@@ -20,8 +20,8 @@ _NONE: Final = "–"
 _ENGINES_LEAST: Final = 2
 _CELL: Final = ("engine", "workload", "guarantee", "fault", "setting")
 """Of a cell. The setting has its values on the axes of the plan."""
-_RELIABILITY: Final = COLUMNS[:12]
-_PHASES: Final = COLUMNS[12:]
+_RELIABILITY: Final = COLUMNS[:16]
+_PHASES: Final = COLUMNS[16:]
 _NOTE: Final = (
     f"Medians over the repetitions, with minimum and maximum in brackets. {_NONE}: no run has that measure; the "
     "reasons are below. Counts are contributions of a whole run; reliability is the share of expected "

@@ -31,7 +31,7 @@ PERCENTILES: Final = (1, 5, 25, 50, 75, 95, 99, 99.9, 99.99, 99.999)
 """Of the results of a phase, by nearest rank: of fewer than 100,000 results the last one is the largest value."""
 WINDOWS: Final = ("next_window", "second_window")
 _SCHEMA: Final = pa.schema(
-    [("time", pa.timestamp("us", tz="UTC")), ("contributions", pa.int64())]
+    [("time", pa.timestamp("us", tz="UTC")), ("partition", pa.int64()), ("contributions", pa.int64())]
     + [(f"{name}_seconds", pa.float64()) for name in (*DEFINITIONS, *WINDOWS)]
 )
 _IS_FACT: Final = ds.field("kind") == Kind.FACT.value
@@ -58,7 +58,8 @@ def _table(cells: Cells, times: ResultTimes) -> pa.Table:
     for name in WINDOWS:
         rows, first = _next(cells, rows)
         since[name] = (first, first != NEVER)
-    columns = [pa.array(times.result_us, _SCHEMA.field("time").type), pa.array(times.contributions)]
+    columns = [pa.array(times.result_us, _SCHEMA.field("time").type)]
+    columns += [pa.array(times.partition), pa.array(times.contributions)]
     for from_us, known in since.values():
         seconds = np.where(known, times.result_us - np.where(known, from_us, 0), 0) / 1e6
         columns.append(pa.array(seconds, mask=~known))

@@ -37,6 +37,7 @@ from testbed.campaign.reach import Reach
 from testbed.campaign.result import ReadBack, RunResult, result_of
 from testbed.campaign.sampler import Sample, Sampler, processor_seconds
 from testbed.campaign.scheduled import ScheduledFaults
+from testbed.campaign.stages import stages
 from testbed.campaign.steady import OutputWatch
 from testbed.checkout import python_path
 from testbed.demo.files import EFFECTIVE_FILE
@@ -173,6 +174,7 @@ class OneRun:
             of_phases = latencies.by_phase(self.latencies, report["phases"])
             return result_of(
                 self._run, report, started=started, seconds=time.monotonic() - began, sent=sent, latencies=of_phases,
+                stages=stages(report["faults"], self.latencies, self.samples, RATE_WINDOWS * self._plan.window),
                 settled=settled, read_back=read_back, processor_seconds=self._used(engine),
                 offered_per_second=offered, phases_begin_us=begin_us,
             ), text  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from testbed.campaign.cell import Cell
 from testbed.campaign.matrix import Run
 from testbed.campaign.plan import FaultName, PlanError
+from testbed.campaign.stages import Stages
 from testbed.engines.effective import Effective
 from testbed.engines.settings import Guarantee
 from validator.publish.atomic import replace_file
@@ -51,6 +53,11 @@ class FaultMeasure(_Record):
     recovered: bool | None
     absent_because: tuple[str, ...] = ()
     healed: bool = True
+    first_output_seconds: float | None = None
+    latency_recovery_seconds: float | None = None
+    lag_recovery_seconds: float | None = None
+    partition_downtimes_seconds: tuple[float, ...] = ()
+    """These four: `testbed.campaign.stages`."""
 
 
 class ReadBack(_Record):
@@ -148,11 +155,12 @@ def result_of(
     run: Run, report: Report, *, started: str, seconds: float, sent: int, settled: bool,
     read_back: ReadBack | None, processor_seconds: Mapping[str, float] | None = None,
     offered_per_second: float | None = None, phases_begin_us: int | None = None,
-    latencies: dict[str, dict[str, dict[str, float]]] | None = None,
+    latencies: dict[str, dict[str, dict[str, float]]] | None = None, stages: Sequence[Stages] = (),
 ) -> RunResult:  # fmt: skip
     """The result of ``run`` from its sidecar's last ``report``. Raises ValueError if that has no fault."""
     cell, counts, ratios = run.cell, report["contributions"], report["reliability"]
-    faults = tuple(map(_cost, report["faults"]))
+    of_faults = [*stages, *[Stages()] * (len(report["faults"]) - len(stages))]
+    faults = tuple(map(_cost, report["faults"], of_faults))
     if not faults:
         raise ValueError(f"the report of {run.name} has no fault")
     return RunResult(
@@ -171,9 +179,10 @@ def result_of(
     )  # fmt: skip
 
 
-def _cost(fault: Mapping[str, object]) -> FaultMeasure:
-    measures = {name: fault[name] for name in FaultMeasure.model_fields}
-    return FaultMeasure.model_validate({**measures, "healed": fault["healed"] is not None})
+def _cost(fault: Mapping[str, object], stages: Stages) -> FaultMeasure:
+    own = asdict(stages)
+    measures = {name: fault[name] for name in FaultMeasure.model_fields if name not in own}
+    return FaultMeasure.model_validate({**measures, **own, "healed": fault["healed"] is not None})
 
 
 def _of_all(faults: Sequence[FaultMeasure]) -> FaultMeasure:
@@ -188,7 +197,16 @@ def _of_all(faults: Sequence[FaultMeasure]) -> FaultMeasure:
         recovered=all(one.recovered for one in known) if len(known) == len(faults) else None,
         absent_because=tuple(dict.fromkeys(reason for one in faults for reason in one.absent_because)),
         healed=all(one.healed for one in faults),
+        first_output_seconds=_middle([one.first_output_seconds for one in faults]),
+        latency_recovery_seconds=_middle([one.latency_recovery_seconds for one in faults]),
+        lag_recovery_seconds=_middle([one.lag_recovery_seconds for one in faults]),
     )  # fmt: skip
+
+
+def _middle(values: Sequence[float | None]) -> float | None:
+    """The median, in which a value that is not known is longer than any other."""
+    found = median([math.inf if value is None else value for value in values])
+    return None if math.isinf(found) else found
 
 
 def _total(values: Sequence[float | None]) -> float | None:

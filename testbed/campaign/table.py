@@ -55,6 +55,10 @@ def _cost(name: str) -> Callable[[RunResult], float | None]:
     return of
 
 
+def _least_hit(found: RunResult) -> float | None:
+    return min(found.cost.partition_downtimes_seconds, default=None)
+
+
 def _phase(phase: str, name: str) -> Callable[[RunResult], float | None]:
     def of(found: RunResult) -> float | None:
         value = next((getattr(measured, name) for measured in found.phases if measured.phase == phase), None)
@@ -79,6 +83,10 @@ COLUMNS: Final = (
     Column("downtime_seconds", "downtime", "seconds", _cost("downtime_seconds")),
     Column("durability_index", "durability index", "ratio", lambda found: found.durability_index),
     Column("recovery_seconds", "recovery time", "seconds", _cost("recovery_seconds")),
+    Column("first_output_seconds", "first output", "seconds", _cost("first_output_seconds")),
+    Column("latency_recovery_seconds", "latency as before", "seconds", _cost("latency_recovery_seconds")),
+    Column("lag_recovery_seconds", "backlog drained", "seconds", _cost("lag_recovery_seconds")),
+    Column("partition_downtime_least_seconds", "downtime of the least hit partition", "seconds", _least_hit),
     Column("faults", "faults", "count", lambda found: max(1, len(found.faults))),
     Column("faults_recovered", "faults recovered", "count", lambda found: found.faults_recovered),
     Column(

@@ -4,6 +4,7 @@ then its engine gives no more results.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,18 +14,29 @@ from confluent_kafka import Producer
 
 from testbed.broker import EmbeddedBroker
 from testbed.engines.real import Poison, RealEngine
-from tests.engines.killed_run import READY_SECONDS_MAX, SETTLE_SECONDS_MAX, KilledRun
+from tests.engines.killed_run import READY_SECONDS_MAX, SETTLE_SECONDS_MAX, WINDOW_MS, KilledRun
+from tests.engines.offline_count import Count, count, records
+from tests.engines.reading import messages
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
 
+POISON = b'{"id": '
 FAILED = "poison: a record"
 """What every job says when it fails."""
 
 
-def poison(run: KilledRun) -> None:
-    producer = Producer({"bootstrap.servers": run.bootstrap_servers})
-    producer.produce(run.input, b'{"id": ', partition=0)
-    assert producer.flush(30) == 0
+class PoisonedRun(KilledRun):
+    """A run whose count leaves the poison out."""
+
+    def poison(self) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers})
+        producer.produce(self.input, POISON, partition=0)
+        assert producer.flush(30) == 0
+
+    def count(self) -> Count:
+        clicks = [one.value() for one in messages(self.bootstrap_servers, self.input) if one.value() != POISON]
+        results, late = (records(self.bootstrap_servers, topic) for topic in (self.output, self.late))
+        return count([json.loads(value or b"") for value in clicks], results, late, WINDOW_MS)
 
 
 def said(engine: RealEngine) -> str:
@@ -37,13 +49,13 @@ def said(engine: RealEngine) -> str:
 def test_a_job_skips_poison_or_stops_at_it(
     name: str, policy: Poison, broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
 ) -> None:
-    run = KilledRun(broker, topic_names)
+    run = PoisonedRun(broker, topic_names)
     with run.engine(name, tmp_path, guarantee="at_least_once", poison=policy) as engine:
         engine.start()
         engine.ready(READY_SECONDS_MAX)
         run.start_load()
         run.await_half_way()
-        poison(run)
+        run.poison()
         if policy == "skip":
             run.finish()
             assert FAILED not in said(engine)

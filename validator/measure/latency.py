@@ -24,7 +24,7 @@ DEFINITIONS: Final = ("last_input", "window_close", "first_input")
 EVERY_RESULT: Final = "every_result"
 """In addition to the definitions: rows that count all results, also those without a known latency."""
 
-RESULT_COLUMNS: Final = ("kind", "status", "batch", "window_start_us", "key", "results")
+RESULT_COLUMNS: Final = ("kind", "status", "batch", "partition", "window_start_us", "key", "results")
 """The columns of a fact that `latency_buckets` needs."""
 
 _BOUNDS_US: Final = np.array([int(bound * 1_000_000) for bound in LATENCY_BOUNDS], dtype=np.int64)
@@ -34,11 +34,12 @@ _NONE_LEFT: Final = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 @dataclass(frozen=True)
 class ResultTimes:
-    """The results among some facts: the rows of their cells, their batches, broker times and contributions.
+    """The results among some facts: the rows of their cells, their batches, partitions, broker times and contributions.
     ``since``: definition -> the instant from which the latency counts, and where it is known."""
 
     rows: Ints
     batch: Ints
+    partition: Ints
     result_us: Ints
     contributions: Ints
     since: Mapping[str, tuple[Ints, Bools]]
@@ -57,17 +58,19 @@ def result_times(
         return None
     result_us = ints(field(results, "time_us"))
     count = _lengths(field(results, "ids")) + _lengths(field(results, "text_ids")) + ints(field(results, "count"), 0)
-    batch = ints(facts["batch"])[parents]
+    batch, partition = ints(facts["batch"])[parents], ints(facts["partition"])[parents]
     rows = cells.rows_of_facts(facts)[parents]
     if cells.newest is not None:
         # An id has a latency only in the first result that contains it. The row of the key counts each result itself.
         first = result_us == cells["first_result_time_us"][rows]
         chosen = np.flatnonzero(first | (count == 0))
-        rows, result_us, count, batch = (column[chosen] for column in (rows, result_us, count, batch))
+        rows, batch, partition, result_us, count = (
+            column[chosen] for column in (rows, batch, partition, result_us, count)
+        )
     first, last = cells["first_input_time_us"][rows], cells["last_input_time_us"][rows]
     closing = _closing(cells, left, cells["end_us"][rows])
     dated = result_us > since_us
-    return ResultTimes(rows, batch, result_us, count, {
+    return ResultTimes(rows, batch, partition, result_us, count, {
         "last_input": (last, dated & (last > since_us)),
         "window_close": (closing, dated & (closing > since_us) & (closing != NEVER)),
         "first_input": (first, dated & (first > since_us) & (first != NEVER)),

@@ -1,0 +1,129 @@
+"""The stages of a recovery, from the series of a run: the first output after the outage, the latency as before the
+fault, and the backlog drained. All are seconds from the injection (OSPBench and CheckMate: the latency returns; Vogel
+et al.: the lag, too).
+
+Latency and lag are as before once they stay within the band of the control phase for some windows, counted from then or
+from the healing, whichever is later. A stage that the load did not last for is None, and so is one of which the control
+phase has no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, Final
+
+import pyarrow as pa
+
+from testbed.campaign.sampler import GROUP, Sample
+
+BAND: Final = 1.15
+"""Largest value that counts as before, as a multiple of the largest one in the control phase: Vogel et al.'s band."""
+_SILENCE_SECONDS: Final = 2.0
+"""Longer than the longest silence of the control phase by this: an outage, and no jitter."""
+Points = Sequence[tuple[float, float]]
+"""(second, value), in order."""
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The stages of one fault, and the longest silence of each partition less that of the control phase."""
+
+    first_output_seconds: float | None = None
+    latency_recovery_seconds: float | None = None
+    lag_recovery_seconds: float | None = None
+    partition_downtimes_seconds: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Span:
+    """A time, in seconds since the epoch."""
+
+    start: float
+    end: float
+
+    def of(self, points: Points) -> Points:
+        """The points in it."""
+        return [point for point in points if self.start <= point[0] < self.end]
+
+
+def stages(
+    faults: Sequence[Mapping[str, Any]], latencies: pa.Table, samples: Sequence[Sample], stable_seconds: float
+) -> list[Stages]:
+    """The stages of each fault of a report, until the next one or the end of the load. ``latencies``: those of
+    `testbed.campaign.latencies`. ``stable_seconds``: how long a value must stay as before."""
+    group = [sample for sample in samples if sample.process == GROUP]
+    load_end = max((sample.time_us / 1e6 for sample in group if sample.produced_events), default=0.0)
+    lag = [(sample.time_us / 1e6, float(sample.lag_events)) for sample in group if sample.lag_events is not None]
+    at = [us / 1e6 for us in latencies["time"].cast(pa.int64()).to_pylist()]
+    latency = [(second, value) for second, value in zip(at, latencies["window_close_seconds"].to_pylist(), strict=True)
+               if value is not None]  # fmt: skip
+    by_partition: dict[int, list[float]] = {}
+    for second, partition in zip(at, latencies["partition"].to_pylist(), strict=True):
+        by_partition.setdefault(partition, []).append(second)
+    starts = [_seconds(fault["start"]) for fault in faults]
+    found: list[Stages] = []
+    for number, fault in enumerate(faults):
+        start, control, healed = starts[number], _control(fault), _seconds(fault["healed"])
+        if start is None or control is None or healed is None:
+            found.append(Stages())
+            continue
+        after = Span(start, next((later for later in starts[number + 1 :] if later is not None), load_end))
+        found.append(
+            Stages(
+                _first_output(at, control, after),
+                _returned(latency, control, after, healed, stable_seconds),
+                _returned(lag, control, after, healed, stable_seconds),
+                tuple(_downtime(seconds, control, after) for _, seconds in sorted(by_partition.items())),
+            )
+        )
+    return found
+
+
+def _returned(points: Points, control: Span, after: Span, healed: float, stable_seconds: float) -> float | None:
+    """Seconds from the injection until the values stay as before; 0 if they never left."""
+    before = [value for _, value in control.of(points)]
+    seen = after.of(points)
+    if not before or not seen:
+        return None
+    back: float | None = after.start
+    usual, last = _longest([second for second, _ in points], control)[0], after.start
+    for second, value in [*seen, (after.end, 0.0)]:
+        if second - last > usual + _SILENCE_SECONDS:
+            back = None  # without output there is no latency, which is not as before
+        if back is not None and second > max(back, healed) + stable_seconds:
+            break
+        if value > BAND * max(before):
+            back = None
+        elif back is None:
+            back = second
+        last = second
+    is_known = back is not None and max(back, healed) + stable_seconds <= after.end
+    return back - after.start if back is not None and is_known else None
+
+
+def _first_output(at: Sequence[float], control: Span, after: Span) -> float | None:
+    """Seconds from the injection to the end of the longest silence; None if it is not longer than one before."""
+    usual, (longest, end) = _longest(at, control)[0], _longest(at, after)
+    return end - after.start if longest > usual else None
+
+
+def _downtime(at: Sequence[float], control: Span, after: Span) -> float:
+    return max(0.0, _longest(at, after)[0] - _longest(at, control)[0])
+
+
+def _longest(at: Sequence[float], span: Span) -> tuple[float, float]:
+    """The longest silence within a span, and its end. A silence that begins earlier counts from the begin."""
+    inside = [span.start, *(second for second in at if span.start <= second < span.end), span.end]
+    return max(((later - earlier, later) for earlier, later in pairwise(inside)))
+
+
+def _control(fault: Mapping[str, Any]) -> Span | None:
+    start, end = _seconds(fault["control_start"]), _seconds(fault["control_end"])
+    return None if start is None or end is None else Span(start, end)
+
+
+def _seconds(instant: str | None) -> float | None:
+    return None if instant is None else datetime.fromisoformat(instant).timestamp()

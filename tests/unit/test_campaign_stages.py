@@ -1,0 +1,112 @@
+"""The stages of a recovery, on series whose recovery is known by construction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from testbed.campaign import latencies
+from testbed.campaign.result import result_of
+from testbed.campaign.sampler import GROUP, Sample
+from testbed.campaign.stages import Stages, stages
+from tests.unit.campaign_results import report
+from tests.unit.test_campaign_table import RUNS
+
+pytestmark = pytest.mark.unit
+STABLE = 8.0
+INJECTED, HEALED, END = 100, 110, 200
+
+
+def instant(second: float) -> str:
+    return datetime.fromtimestamp(second, UTC).isoformat()
+
+
+def fault(start: int = INJECTED, healed: int = HEALED) -> dict[str, Any]:
+    return {"start": instant(start), "healed": instant(healed),
+            "control_start": instant(50), "control_end": instant(INJECTED)}  # fmt: skip
+
+
+def results(latency: Callable[[int, int], float | None]) -> pa.Table:
+    """A result in each second and partition that has a ``latency``, until a second after the load's end."""
+    rows = [(second, partition, latency(second, partition)) for second in range(50, END + 1) for partition in (0, 1)]
+    there = [row for row in rows if row[2] is not None]
+    nothing = pa.nulls(len(there), pa.float64())
+    columns = {
+        "time": pa.array([int((second + 0.1) * 1e6) for second, _, _ in there], latencies._SCHEMA.field("time").type),
+        "partition": pa.array([partition for _, partition, _ in there]),
+        "contributions": pa.array([1] * len(there)),
+        "window_close_seconds": pa.array([value for *_, value in there], pa.float64()),
+    }
+    return pa.table([columns.get(name, nothing) for name in latencies._SCHEMA.names], schema=latencies._SCHEMA)
+
+
+def lags(lag: Callable[[int], int]) -> list[Sample]:
+    return [
+        Sample(second * 1_000_000, GROUP, lag_events=lag(second), produced_events=10) for second in range(50, END + 1)
+    ]
+
+
+def test_each_stage_has_its_time_and_a_partition_that_no_fault_hit_no_downtime() -> None:
+    """Partition 0 is silent from 100 to 120 and slow until 130; the backlog is drained at 140."""
+
+    def latency(second: int, partition: int) -> float | None:
+        if partition == 1 or second < INJECTED:
+            return 1.0
+        return None if second < 120 else 20.0 if second < 130 else 1.1
+
+    [found] = stages([fault()], results(latency), lags(lambda second: 900 if 102 <= second < 140 else 100), STABLE)
+    assert found.first_output_seconds is None, "the other partition went on"
+    assert found.latency_recovery_seconds == pytest.approx(30.1)
+    assert found.lag_recovery_seconds == 40
+    assert found.partition_downtimes_seconds == pytest.approx((19.1, 0.0))
+
+
+def test_an_outage_of_all_partitions_ends_with_the_first_output() -> None:
+    [found] = stages([fault()], results(lambda s, _: None if 100 <= s < 125 else 1.0), lags(lambda _: 5), STABLE)
+    assert found.first_output_seconds == pytest.approx(25.1)
+    assert found.latency_recovery_seconds == pytest.approx(25.1), "without output the latency is not as before"
+    assert found.lag_recovery_seconds == 0
+
+
+def test_a_run_without_a_change_has_recovered_at_once_and_one_that_stays_bad_has_not() -> None:
+    def found(late: float) -> Stages:
+        return stages([fault()], results(lambda s, _: late if s >= 105 else 1.0), lags(lambda _: 5), STABLE)[0]
+
+    calm, bad = found(1.0), found(9.0)
+    assert (calm.first_output_seconds, calm.latency_recovery_seconds) == (None, 0)
+    assert bad.latency_recovery_seconds is None
+    silent = stages([fault()], results(lambda s, _: None if s >= 105 else 1.0), lags(lambda _: 5), STABLE)
+    assert silent[0].latency_recovery_seconds is None
+
+
+def test_a_latency_that_rises_again_within_the_stable_time_was_not_as_before() -> None:
+    def latency(second: int, _: int) -> float:
+        return 9.0 if 101 <= second < 112 or second == 117 else 1.0
+
+    [found] = stages([fault()], results(latency), lags(lambda _: 5), STABLE)
+    assert found.latency_recovery_seconds == pytest.approx(18.1)
+
+
+def test_a_fault_is_followed_until_the_next_one() -> None:
+    def latency(second: int, _: int) -> float:
+        return 9.0 if 101 <= second < 150 or 152 <= second < 160 else 1.0
+
+    first, second = stages([fault(), fault(150, 155)], results(latency), lags(lambda _: 5), STABLE)
+    assert first.latency_recovery_seconds is None
+    assert second.latency_recovery_seconds == pytest.approx(10.1)
+    unknown = stages([fault() | {"control_start": None}], results(latency), [], STABLE)
+    assert unknown == [Stages()]
+
+
+def test_the_stages_of_several_faults_are_medians_and_one_that_is_not_known_is_the_longest() -> None:
+    several = report()
+    several["faults"] = [several["faults"][0]] * 3
+    of = [Stages(1.0, 7.0, None), Stages(2.0, None, None), Stages(9.0, 5.0, 3.0)]
+    found = result_of(RUNS[0], several, started="", seconds=1, sent=1, settled=True, read_back=None, stages=of)  # type: ignore[arg-type]
+    assert [one.lag_recovery_seconds for one in found.faults] == [None, None, 3.0]
+    cost = found.cost
+    assert (cost.first_output_seconds, cost.latency_recovery_seconds, cost.lag_recovery_seconds) == (2.0, 7.0, None)
