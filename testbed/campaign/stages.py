@@ -58,11 +58,13 @@ def stages(
     load_end = max((sample.time_us / 1e6 for sample in group if sample.produced_events), default=0.0)
     lag = [(sample.time_us / 1e6, float(sample.lag_events)) for sample in group if sample.lag_events is not None]
     at = [us / 1e6 for us in latencies["time"].cast(pa.int64()).to_pylist()]
-    latency = [(second, value) for second, value in zip(at, latencies["window_close_seconds"].to_pylist(), strict=True)
-               if value is not None]  # fmt: skip
-    by_partition: dict[int, list[float]] = {}
-    for second, partition in zip(at, latencies["partition"].to_pylist(), strict=True):
-        by_partition.setdefault(partition, []).append(second)
+    outputs: dict[int, list[float]] = {}
+    latency: dict[int, list[tuple[float, float]]] = {}
+    parts, values = (latencies[name].to_pylist() for name in ("partition", "window_close_seconds"))
+    for second, partition, value in zip(at, parts, values, strict=True):
+        outputs.setdefault(partition, []).append(second)
+        if value is not None:
+            latency.setdefault(partition, []).append((second, value))
     starts = [_seconds(fault["start"]) for fault in faults]
     found: list[Stages] = []
     for number, fault in enumerate(faults):
@@ -74,9 +76,10 @@ def stages(
         found.append(
             Stages(
                 _first_output(at, control, after),
-                _returned(latency, control, after, healed, stable_seconds),
+                # Of a partial outage, the partitions that no fault hit would hide it.
+                _last([_returned(of, control, after, healed, stable_seconds) for of in latency.values()]),
                 _returned(lag, control, after, healed, stable_seconds),
-                tuple(_downtime(seconds, control, after) for _, seconds in sorted(by_partition.items())),
+                tuple(_downtime(seconds, control, after) for _, seconds in sorted(outputs.items())),
             )
         )
     return found
@@ -102,6 +105,11 @@ def _returned(points: Points, control: Span, after: Span, healed: float, stable_
         last = second
     is_known = back is not None and max(back, healed) + stable_seconds <= after.end
     return back - after.start if back is not None and is_known else None
+
+
+def _last(times: Sequence[float | None]) -> float | None:
+    known = [time for time in times if time is not None]
+    return max(known) if known and len(known) == len(times) else None
 
 
 def _first_output(at: Sequence[float], control: Span, after: Span) -> float | None:

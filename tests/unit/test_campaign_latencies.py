@@ -59,8 +59,8 @@ def test_percentiles_are_of_the_results_of_their_phase() -> None:
     seconds = [i / 1000 for i in range(1, 1001)]
     times = [10_000_000 + i for i in range(len(seconds))]
     series = pa.table(
-        [pa.array([*times, 20_000_001], latencies._SCHEMA.field("time").type), pa.array([1] * 1001),
-         *(pa.array([*seconds, -7.0]) for _ in latencies._SCHEMA.names[2:])], schema=latencies._SCHEMA,
+        [pa.array([*times, 20_000_001], latencies._SCHEMA.field("time").type), *[pa.array([1] * 1001)] * 2,
+         *(pa.array([*seconds, -7.0]) for _ in latencies._SCHEMA.names[3:])], schema=latencies._SCHEMA,
     )  # fmt: skip
     phases: Any = [
         {"phase": "control", "start": None, "end": instant(20)},
