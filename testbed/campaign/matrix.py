@@ -23,7 +23,7 @@ _ONLY_KEYS: Final = ("engine", "workload", "guarantee", "fault", "repetition")
 @dataclass(frozen=True)
 class Run:
     """One repetition of a cell. ``seed`` is derived from the seed of the plan and the name of the run: the same in each
-    campaign. ``rate``: that of a trial of a search.
+    campaign. ``rate``: that of a trial of a search, or its number of instances.
     """
 
     cell: Cell

@@ -205,7 +205,8 @@ class CampaignPlan(Section):
     missing_after: Annotated[Seconds, Field(gt=0)] = 45.0
     """How long the sidecar waits for a result before the contribution is missing."""
     search: Search | None = None
-    """Searches the highest rate that each cell sustains, instead of measuring faults at ``rate``."""
+    """Searches the highest rate that each cell sustains, or the fewest instances that sustain ``rate``, instead of
+    measuring faults."""
     seed: int = 1
     results: Path = Path()
     """Folder of journal, results and tables, relative to the plan's file. Default: PLAN-results."""
@@ -269,14 +270,15 @@ class CampaignPlan(Section):
         plan = {**self.model_dump(mode="json", exclude={"axes", "scales"}), **values, "engine_options": options}
         return parse(plan, f"axes ({where})")
 
-    def at_rate(self, rate: int) -> Self:
-        """The plan of one trial of the search."""
+    def of_trial(self, value: int) -> Self:
+        """The plan of one trial of the search, which tries this rate, or this number of instances."""
         assert self.search is not None
         quarter = self.search.trial / 4
         lengths = {"control": 2 * quarter, "failure": quarter, "recovery": quarter, "recovery_at_most": 0.0,
                    "control_at_most": 0.0}  # fmt: skip
         phases = self.phases.model_copy(update=lengths)
-        return self.model_copy(update={"rate": rate, "phases": phases})
+        tried = "rate" if self.search.instances is None else "parallelism"
+        return self.model_copy(update={tried: value, "phases": phases})
 
     @model_validator(mode="after")
     def _known_faults(self) -> Self:
@@ -295,12 +297,19 @@ class CampaignPlan(Section):
                 f"partitions ({self.partitions}) is below parallelism ({self.parallelism}): a worker would have no "
                 "partition; raise it"
             )
-        if self.search is not None and "rate" in self.axes:
+        rates, instances = (None, None) if self.search is None else (self.search.rates, self.search.instances)
+        if rates and "rate" in self.axes:
             raise ValueError("a search sets the rate of its trials; remove axes.rate")
+        if instances and "parallelism" in self.axes:
+            raise ValueError("a search sets the instances of its trials; remove axes.parallelism")
+        if instances and instances[1] > min(WORKERS_MAX, self.partitions):
+            raise ValueError(
+                f"search.instances: use at most {WORKERS_MAX}, and as many partitions (now {self.partitions})"
+            )
         if self.search is not None and set(self.faults) != {"none"}:
             raise ValueError("a search has no faults; write faults: [none]")
         keys = self.keys * self.producers
-        if self.search is not None and self.search.rates[0] * self.window < keys:
+        if rates and rates[0] * self.window < keys:
             raise ValueError(
                 f"search.rates is too low for an event of each of {self.keys} pages in every window; raise it"
             )

@@ -1,4 +1,5 @@
-"""The search for the highest rate that an engine sustains: bisection over trials, each judged by declared criteria.
+"""The search for the highest rate that an engine sustains, or for the fewest instances that sustain a rate: bisection
+over trials, each judged by declared criteria.
 
 Criteria (Henning and Hasselbring's Theodolite: slope of the lag; PGVal: latency that does not grow): over a trial, the
 lag of the engine's consumer group and the median latency must not grow, and everything must be settled after it. Both
@@ -24,13 +25,18 @@ from validator.publish.atomic import replace_file
 OFFERED_LEAST: Final = 0.95
 """Share of a trial's rate that the load generator must reach. Otherwise it is the generator that is too slow."""
 _POINTS_LEAST: Final = 2
+EVENTS: Final = "events/s"
+INSTANCES: Final = "instances"
+_Limits = tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
 
 
 class Search(Section):
-    """The rates between which the search looks, and when a rate is sustained."""
+    """The limits between which the search looks, and when a rate is sustained."""
 
-    rates: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
+    rates: _Limits | None = None
     """Lowest and highest rate, in events per second."""
+    instances: _Limits | None = None
+    """Instead of ``rates``: fewest and most instances, at the rate of the plan."""
     within: Annotated[float, Field(gt=0, le=1)] = 0.05
     """The search ends when the rate that failed is at most this share above the one that was sustained."""
     trial: Annotated[Seconds, Field(ge=10)] = 60.0
@@ -40,14 +46,27 @@ class Search(Section):
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
-        if self.rates[0] >= self.rates[1]:
-            raise ValueError("rates: the first rate must be below the second")
+        if (self.rates is None) is (self.instances is None):
+            raise ValueError("needs either rates or instances")
+        low, high = self.limits
+        if low >= high:
+            name = "rates: the first rate" if self.instances is None else "instances: the first number"
+            raise ValueError(f"{name} must be below the second")
         return self
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The lowest and the highest value that the search tries."""
+        found = self.rates or self.instances
+        assert found is not None
+        return found
 
     @property
     def trials_most(self) -> int:
         """Most trials of one search: both ends, and the bisections between them."""
-        low, high = self.rates
+        low, high = self.limits
+        if self.instances is not None:
+            return 2 + math.ceil(math.log2(high - low))
         return 2 + max(0, math.ceil(math.log2(math.log(high / low) / math.log(1 + self.within))))
 
 
@@ -63,7 +82,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class Trial:
-    """A rate that was tried. A slope is None if it was not measured."""
+    """A rate, or a number of instances, that was tried. A slope is None if it was not measured."""
 
     rate: int
     sustained: bool
@@ -74,11 +93,13 @@ class Trial:
 
 @dataclass(frozen=True)
 class Found:
-    """The end of a search: the highest rate that was sustained, and the lowest that was not; None: there is none."""
+    """The end of a search: the highest rate that was sustained, and the lowest that was not; or the fewest instances
+    that sustained the rate, and the most that did not. None: there is none."""
 
     sustained: int | None
     failed: int | None
     trials: tuple[Trial, ...]
+    unit: str = EVENTS
 
 
 def judged(rate: int, seen: Observed, rules: Search) -> Trial:
@@ -111,8 +132,11 @@ def _rounded(value: float | None) -> float | None:
 
 
 def search(rules: Search, attempt: Callable[[int], Trial]) -> Found:
-    """Return the highest sustained rate. ``attempt`` tries a rate; it is called at most ``rules.trials_most`` times."""
-    low, high = rules.rates
+    """Return the highest sustained rate, or the fewest instances. ``attempt`` tries one of them; it is called at most
+    ``rules.trials_most`` times."""
+    low, high = rules.limits
+    if rules.instances is not None:
+        return _fewest(low, high, attempt)
     trials = [attempt(low)]
     if not trials[0].sustained:
         return Found(None, low, tuple(trials))
@@ -124,6 +148,20 @@ def search(rules: Search, attempt: Callable[[int], Trial]) -> Found:
         trials.append(attempt(middle))
         low, high = (middle, high) if trials[-1].sustained else (low, middle)
     return Found(low, high, tuple(trials))
+
+
+def _fewest(low: int, high: int, attempt: Callable[[int], Trial]) -> Found:
+    trials = [attempt(high)]
+    if not trials[0].sustained:
+        return Found(None, high, tuple(trials), INSTANCES)
+    trials.append(attempt(low))
+    if trials[1].sustained:
+        return Found(low, None, tuple(trials), INSTANCES)
+    while high - low > 1:
+        middle = (low + high) // 2
+        trials.append(attempt(middle))
+        low, high = (low, middle) if trials[-1].sustained else (middle, high)
+    return Found(high, low, tuple(trials), INSTANCES)
 
 
 def path_of(folder: Path, run: str) -> Path:
@@ -154,6 +192,7 @@ def markdown(found: Sequence[tuple[str, Found | None]]) -> str:
             lines.append(f"| {run} | – | – | – | not done |")
             continue
         failed = next((trial.because for trial in end.trials if trial.rate == end.failed), "–")
-        rates = ["–" if rate is None else f"{rate:,}" for rate in (end.sustained, end.failed)]
+        unit = "" if end.unit == EVENTS else f" {end.unit}"
+        rates = ["–" if rate is None else f"{rate:,}{unit}" for rate in (end.sustained, end.failed)]
         lines.append(f"| {run} | {rates[0]} | {rates[1]} | {len(end.trials)} | {failed} |")
     return "\n".join(lines) + "\n"

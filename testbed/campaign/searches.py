@@ -1,4 +1,4 @@
-"""The searches of a campaign for the rate that each cell sustains: a trial is a run without a fault."""
+"""The searches of a campaign for what each cell sustains: a trial is a run without a fault."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Trials(Protocol):
 
 def describe(plan: CampaignPlan, rules: Search, chosen: Sequence[Run], each_seconds: float) -> str:
     """The searches, and how long they take at most. ``each_seconds``: a trial without its load."""
-    trial = each_seconds + plan.at_rate(rules.rates[0]).phases.seconds_most
+    trial = each_seconds + plan.of_trial(rules.limits[0]).phases.seconds_most
     most = rules.trials_most * len(chosen)
     searches = f"{len(chosen)} {'search' if len(chosen) == 1 else 'searches'}"
     bound = f"at most {text_of(round(most * trial, -1))} ({text_of(round(trial))} per trial, an estimate)"
@@ -48,12 +48,13 @@ def do(
     """Do the searches of ``chosen`` that have not ended. Raises the errors of a run: a trial without a result ends the
     campaign, which can be resumed.
     """
+    unit = search.EVENTS if rules.instances is None else search.INSTANCES
     for run in chosen:
         remembered = {trial.rate: trial for trial in search.read(plan.results, run.name)}
 
         def attempt(rate: int, run: Run = run, remembered: dict[int, Trial] = remembered) -> Trial:
             if rate not in remembered:
-                one, tried, began = replace(run, rate=rate), plan.on(run.cell.axes).at_rate(rate), time.monotonic()
+                one, tried, began = replace(run, rate=rate), plan.on(run.cell.axes).of_trial(rate), time.monotonic()
                 kept.append("started", run=one.name)
                 try:
                     found, samples = environment.trial(one, tried)
@@ -61,15 +62,15 @@ def do(
                     kept.append("failed", run=one.name, reason=f"{type(error).__name__}: {error}")
                     raise
                 kept.append("done", run=one.name)
-                remembered[rate] = search.judged(rate, observed(found, samples, tried), rules)
+                remembered[rate] = replace(search.judged(tried.rate, observed(found, samples, tried), rules), rate=rate)
                 search.write(plan.results, run.name, list(remembered.values()))
                 took = text_of(round(time.monotonic() - began))
-                say(f"{run.name}: {rate} events/s: {remembered[rate].because} ({took})")
+                say(f"{run.name}: {rate} {unit}: {remembered[rate].because} ({took})")
             return remembered[rate]
 
         end = search.search(rules, attempt)
-        more = "the most that was tried" if end.failed is None else f"and not {end.failed}"
-        say(f"{run.name}: sustains {end.sustained} events/s, {more}")
+        more = "the limit of what was tried" if end.failed is None else f"and not {end.failed}"
+        say(f"{run.name}: sustained: {end.sustained} {unit}, {more}")
         write(plan, rules, chosen)
 
 

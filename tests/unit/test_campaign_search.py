@@ -59,6 +59,26 @@ def test_the_capacity_of_a_stub_is_found_within_five_percent(
     assert len(tried) == len(set(tried)) <= rules.trials_most
 
 
+@given(each=st.integers(300, 3000), rate=st.integers(1000, 9000), seed=st.integers(0, 2**32))
+@settings(deadline=None)
+def test_the_fewest_instances_of_a_stub_are_found(each: int, rate: int, seed: int) -> None:
+    rules = Search(instances=(1, 5))
+    tried: list[int] = []
+
+    def attempt(count: int) -> Trial:
+        tried.append(count)
+        return judged(rate, stub(count * each, rate, rules, commits=1, seed=seed + count), rules)
+
+    found = search(rules, attempt)
+    # A load of more than nine tenths and less than eleven tenths of the capacity may pass or fail.
+    enough = [count for count in range(1, 6) if count * each > 1.1 * rate]
+    too_few = [count for count in range(1, 6) if count * each < 0.9 * rate]
+    assert found.sustained is None or found.sustained not in too_few
+    assert not enough or (found.sustained is not None and found.sustained <= enough[0])
+    assert len(tried) == len(set(tried)) <= rules.trials_most
+    assert found.sustained is None or f" {found.sustained} instances |" in markdown([("a-run", found)])
+
+
 def test_a_capacity_outside_of_the_rates_is_reported_as_such() -> None:
     rules = Search(rates=(500, 2_000))
     assert search(rules, lambda rate: Trial(rate, sustained=False, because="slow")).sustained is None
@@ -107,3 +127,12 @@ def test_a_plan_searches_without_faults() -> None:
         plan(search={"rates": [500, 2000]})
     with pytest.raises(PlanError, match="rates: the first rate"):
         plan(faults=["none"], search={"rates": [500, 500]})
+    few = plan(faults=["none"], partitions=4, search={"instances": [1, 4]})
+    assert (few.of_trial(3).parallelism, few.of_trial(3).rate) == (3, few.rate)
+    for changes, sentence in (
+        ({"search": {"instances": [1, 5]}}, "use at most 5, and as many partitions"),
+        ({"search": {"instances": [1, 2]}, "axes": {"parallelism": [1]}}, "remove axes.parallelism"),
+        ({"search": {"instances": [1, 2], "rates": [1, 2]}}, "either rates or instances"),
+    ):
+        with pytest.raises(PlanError, match=sentence):
+            plan(faults=["none"], partitions=4, **changes)
