@@ -100,10 +100,10 @@ def by_phase(latencies: pa.Table, phases: Sequence[PhaseOfReport]) -> dict[str, 
     found: dict[str, dict[str, dict[str, float]]] = {}
     for name in (*DEFINITIONS, *WINDOWS):
         values = latencies[f"{name}_seconds"].to_numpy()
-        for phase, (start, end) in of.items():
+        for kind, (start, end) in of.items():
             chosen = values[(at >= start) & (at < end) & ~np.isnan(values)]
             if len(chosen):
-                found.setdefault(name, {})[phase] = _numbers(chosen)
+                found.setdefault(name, {})[kind] = _numbers(chosen)
     return found
 
 

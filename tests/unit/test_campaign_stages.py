@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from testbed.campaign import latencies
+from testbed.campaign.matrix import matrix, runs
 from testbed.campaign.result import result_of
 from testbed.campaign.sampler import GROUP, Sample
 from testbed.campaign.stages import Stages, stages
-from tests.unit.campaign_results import report
-from tests.unit.test_campaign_table import RUNS
+from tests.unit.campaign_results import plan, report
 
 pytestmark = pytest.mark.unit
 STABLE = 8.0
@@ -103,10 +103,12 @@ def test_a_fault_is_followed_until_the_next_one() -> None:
 
 
 def test_the_stages_of_several_faults_are_medians_and_one_that_is_not_known_is_the_longest() -> None:
+    wanted = plan()
+    run, *_ = runs(matrix(wanted).cells, wanted)
     several = report()
     several["faults"] = [several["faults"][0]] * 3
     of = [Stages(1.0, 7.0, None), Stages(2.0, None, None), Stages(9.0, 5.0, 3.0)]
-    found = result_of(RUNS[0], several, started="", seconds=1, sent=1, settled=True, read_back=None, stages=of)  # type: ignore[arg-type]
+    found = result_of(run, several, started="", seconds=1, sent=1, settled=True, read_back=None, stages=of)  # type: ignore[arg-type]
     assert [one.lag_recovery_seconds for one in found.faults] == [None, None, 3.0]
     cost = found.cost
     assert (cost.first_output_seconds, cost.latency_recovery_seconds, cost.lag_recovery_seconds) == (2.0, 7.0, None)
