@@ -19,7 +19,7 @@ from tests.property.history import InputEvent, LateRecord, Record, ResultRecord,
 from tests.property.join_reference import LEFT, RIGHT
 from tests.property.spark_histories import SOURCES, Case, expires
 from validator.codecs.batches import EVENTS, RESULTS
-from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNOWED
+from validator.codecs.columns import DECODED, REMOVED, TOMBSTONE, UNDECODABLE, UNOWED
 from validator.model.arrays import Ints, ints
 from validator.oracles.seam import Oracle
 from validator.reconcile.facts import Side, completed
@@ -158,7 +158,7 @@ def _row(case: Case, number: int, step: int, record: Record) -> dict[str, Any]:
         case InputEvent() | LateRecord():
             id_ = case.id_of(record) if states_values else _id(number, record.id)
             owes = not isinstance(record, InputEvent) or timing.owes(record)
-            row["status"] = DECODED if owes else UNOWED
+            row["status"] = REMOVED if case.is_removed(record) else DECODED if owes else UNOWED
             name = "id" if isinstance(id_, int) else "text_id"
             return row | {"key": f"{number}/{record.key}", name: id_, "event_time_us": record.event_time_us}
         case ResultRecord():

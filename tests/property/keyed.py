@@ -220,8 +220,13 @@ def _histories(
             break
     if not is_counted:
         found = replace(found, history=each_claiming(found.history))
-    steps = tuple(replace(step, records=tuple(map(_anonymous, step.records))) for step in found.history.steps)
-    return found, replace(found.history, steps=steps)
+    return found, anonymous_of(found.history)
+
+
+def anonymous_of(history: History) -> History:
+    """The same history, in which all events of a key have one id."""
+    steps = tuple(replace(step, records=tuple(map(_anonymous, step.records))) for step in history.steps)
+    return replace(history, steps=steps)
 
 
 def _anonymous(record: Record) -> Record:

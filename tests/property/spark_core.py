@@ -283,7 +283,9 @@ def time_rules_of(case: Case) -> TimeRules:
     """The time rules for the frontiers of a case."""
     timing = case.history.timing
     pause_us = timing.idle_after_us // 2 if case.rules.follows_pauses else None
-    return TimeRules(timing.max_disorder_us, timing.idle_after_us, timing.allowed_lateness_us, pause_us)
+    return TimeRules(
+        timing.max_disorder_us, timing.idle_after_us, timing.allowed_lateness_us, pause_us, case.oracle.reads.signed
+    )
 
 
 class Judged:

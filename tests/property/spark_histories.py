@@ -122,6 +122,11 @@ class Case:
         del record
         return NO_ID
 
+    def is_removed(self, record: Record) -> bool:
+        """Whether an event is one that a change of a table removes."""
+        del record
+        return False
+
     def run_end(self, number: int) -> RunEnd:
         """The core's assumption about the end of the run: the last step of a history with `--once` finds the pipeline
         at rest."""

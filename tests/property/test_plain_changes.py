@@ -18,11 +18,14 @@ from tests.property.test_plain_events import BYTES, IDS, KEYS, OTHERS, TIMES, ba
 from tests.property.test_plain_results import LISTS
 from tests.worlds import some
 from validator.codecs.batches import EventBatches, ResultBatches
-from validator.codecs.columns import DECODED, TOMBSTONE
+from validator.codecs.columns import DECODED, REMOVED, TOMBSTONE
 from validator.codecs.one_record import Event, Record, RecordDecoder, Result, Tombstone, Undecodable, Unexamined
 from validator.config.model import Input, Output
+from validator.model.envelopes import OF_TABLES
 from validator.model.stated_values import Values
 from validator.oracles.passthrough import Filter
+from validator.oracles.running_aggregate import RunningAggregate
+from validator.oracles.seam import Reads
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.stream.decode import event_reader, result_reader
 
@@ -223,6 +226,49 @@ def test_changes_decode_the_same_alone_and_among_others(kind: str, fields: dict[
             outcome["fast"] += 0 if events is None else len(events.rows)
     assert outcome[f"status {TOMBSTONE}"] > 500, outcome
     assert outcome["fast"] > 2_000 or kind == "canal", outcome
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+@pytest.mark.parametrize(
+    "fields",
+    some(
+        [
+            {"key": "page", "event_time": {"path": "at", "unit": "ms"}},
+            {"key": ["m.page", "page"], "event_time": {"path": "$envelope.source.lsn", "unit": "s"}},
+            {"key": "$partition", "event_time": "$timestamp"},
+        ]
+    ),
+    ids=str,
+)
+def test_values_of_changes_decode_the_same_alone_and_among_others(kind: str, fields: dict[str, Any]) -> None:
+    """Also those of tables, of which a change may have two events."""
+    chance = random.Random(str((kind, fields)))
+    outcome = Counter[str]()
+    for is_table in (True, False) if kind in OF_TABLES else (False,):
+        for where in (None, {"path": "n", "at_least": 2}, {"path": "n", "exists": True}):
+            given = {"table": True} if is_table else {"operations": OPERATIONS}
+            missing_key = chance.choice(["undecodable", "owed"])
+            time = {"topic": "table", "envelope": kind, "fields": fields, "missing_key": missing_key}
+            entry = Input.model_validate({**time, **given})
+            values = {"rows": "count", "total": "sum(n)", "some": "count(n)"}
+            whole = {"kind": "running_aggregate", "values": values, "where": where}
+            reads = Reads(evidence="values", names_ids=False, signed=is_table)
+            oracle = RunningAggregate.model_validate(whole).reading(reads)
+            reader = event_reader(entry, oracle, 0, "auto", missing_key=missing_key)
+            fast = reader.batches
+            assert isinstance(fast, EventBatches)
+            slow = EventBatches(fast.decoder, None, None)
+            for number in (*[1] * 40, *[4] * 20, 1_500):
+                values_of = odd_changes(kind, number, chance)
+                wanted, found = rows_of(slow, values_of), rows_of(fast, values_of)
+                assert found == wanted
+                outcome.update(f"status {row['status']}" for row in wanted)
+                outcome["twice"] += len(wanted) - len(values_of)
+                events = fast.plain.read(batch(values_of)) if fast.plain else None
+                outcome["fast"] += 0 if events is None else len(events.rows)
+    assert (outcome[f"status {REMOVED}"] > 500) == (kind in OF_TABLES), outcome
+    assert (outcome["twice"] > 500) == kind.startswith("debezium"), outcome
+    assert outcome["fast"] > 2_000 or kind == "canal" or fields["key"] == "$partition", outcome
 
 
 @pytest.mark.parametrize("kind", TEXTS)

@@ -190,6 +190,42 @@ def debezium_flink() -> Shape:
     return copied(("shop.public.customers", "customer-audit"), given, results)
 
 
+@shape
+def flink_sql_table() -> Shape:
+    statuses = ("new", "paid", "sent", "paid again")
+    versions = [[{"id": n, "status": status, "amount": 7 * n + 3} for status in statuses] for n in range(40)]
+    kept = [of[: 2 + n % 3] for n, of in enumerate(versions)]
+    changes: list[tuple[Any, Any, int]] = []
+    for number in range(5):
+        for n, of in enumerate(kept):
+            before, after = (of[at] if 0 <= at < len(of) else None for at in (number - 1, number))
+            if after is not None or (before is not None and n % 10 == 9):
+                changes.append((before, after, START_MS + 1_300 * len(changes)))
+
+    lost = max(at for at, (_, row, _) in enumerate(changes) if row is not None and row["id"] % 10 != 9)
+
+    def results(less: int) -> Iterable[Record]:
+        known: dict[str, dict[int, int]] = {status: {} for status in statuses}
+        for number, (before, after, at) in enumerate(changes):
+            for row, is_kept in ((before, False), (after, not (less and number == lost))):
+                if row is None:
+                    continue
+                of = known[row["status"]]
+                of |= {row["id"]: row["amount"]} if is_kept else {}
+                if row is before:
+                    of.pop(row["id"], None)
+                said = {"status": row["status"], "orders": len(of), "total": sum(of.values())}
+                yield one(said if of else None, {"status": row["status"]}, at)
+
+    given = []
+    for before, after, at in changes:
+        op = "c" if before is None else "d" if after is None else "u"
+        key = {"id": (after or before)["id"]}
+        given.append(one({"before": before, "after": after, "op": op, "ts_ms": at}, key))
+        given += [one(None, key)] if op == "d" else []
+    return counted(("shop.public.orders", "orders_per_status"), given, results)
+
+
 def _views() -> tuple[list[Row], list[Record]]:
     events = rows(240, 1_900)
     return events, [one({"user": n % 17}, key, at) for n, key, at in events]

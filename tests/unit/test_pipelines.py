@@ -154,6 +154,19 @@ def test_the_envelope_of_changes_and_those_with_a_result_are_recognised(name: st
     assert {name: entry.get(name) for name in ("envelope", "operations")} == {"operations": None, **found}
 
 
+def test_counts_of_the_rows_of_a_table_are_recognised() -> None:
+    proposal = proposed(SHAPES["flink-sql-table"]())
+    [entry] = proposal.document["inputs"]
+    assert {name: it for name, it in entry.items() if name != "fields"} == {
+        "topic": "shop.public.orders", "envelope": "debezium", "table": True,
+    }  # fmt: skip
+    assert proposal.proof == "The newest orders equals the number of rows per status in 3 of 3 keys."
+    # `new` has no row left.
+    assert proposal.document["outputs"][0]["fields"]["key"] == "$key.status"
+    assert "a running aggregate, key status: 0 of 4" in " ".join(proposal.rejected)
+    assert not any("operations" in doubt for doubt in proposal.doubts)
+
+
 def test_an_engine_that_drops_late_events_is_recognised(tmp_path: Path) -> None:
     """Every tenth event is a minute old."""
     events = [(n, key, at - 60_000 * (n % 10 == 9)) for n, key, at in rows(120, 1_000)]

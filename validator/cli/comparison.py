@@ -175,6 +175,9 @@ def counted(config: Config, records: Sequence[Read], *, whole: Mapping[str, bool
         number = sum(one.stated_count or 0 for one in results)
         counts = config.oracle.stated.count_name is not None
         of_cell = _number(config, owed)
+        if config.oracle.reads.signed and of_cell <= 0:
+            # A null value, which is no result here, withdraws that of a key without rows.
+            continue
         is_right = (not counts or number == of_cell) and _are_right(config, owed, results)
         if cell[0] >= from_us and (is_right or end <= newest_us):
             right, of = right + is_right, of + 1
@@ -196,7 +199,7 @@ def _stated(config: Config, records: Iterable[Read]) -> dict[tuple[int, str], li
 def _number(config: Config, events: Sequence[tuple[str, Event]]) -> int:
     """The number of events of a cell, or of their pairs, which its results state. ``events``: with their topics."""
     if (rule := config.oracle.pair_rule) is None:
-        return len(events)
+        return sum(-1 if event.is_removed else 1 for _, event in events)
     lefts, rights = ([topic for topic, _ in events if rule.number_of(topic) == side] for side in NUMBERS.values())
     return int(rule.pairs(np.array(len(lefts)), np.array(len(rights))))
 
@@ -209,11 +212,12 @@ def _are_right(config: Config, events: Sequence[tuple[str, Event]], results: Seq
         if rule is not None:
             side, at = config.oracle.stated.place_in_side(one.place)
             mine = [event for topic, event in events if rule.number_of(topic) == NUMBERS[side]]
-        numbers = [it for event in mine if (it := event.addends[at]) is not None]
-        total = sum(numbers, Decimal(0)) if numbers else None
+        signed = [(-1 if event.is_removed else 1, it) for event in mine if (it := event.addends[at]) is not None]
+        numbers, size = [it for _, it in signed], sum(sign for sign, _ in signed)
+        total = sum((sign * it for sign, it in signed), Decimal(0)) if size > 0 else None
         hashes = frozenset(map(int, numbers)) if one.place in config.oracle.stated.hashed else frozenset[int]()
         least, most = min(numbers, default=None), max(numbers, default=None)
-        of = Aggregate(len(mine), len(numbers), total, least, most, hashes)
+        of = Aggregate(len(mine), size, total, *((least, most) if size > 0 else (None, None)), hashes)
         answered = Answered([of], [], [], all_used=True)
         if rule is not None:
             others = len(events) - len(mine)

@@ -12,7 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.columns import DECODED, RESULT_TYPE, SKIPPED, TOMBSTONE, UNDECODABLE, UNEXAMINED, UNOWED
+from validator.codecs.columns import (
+    DECODED,
+    REMOVED,
+    RESULT_TYPE,
+    SKIPPED,
+    TOMBSTONE,
+    UNDECODABLE,
+    UNEXAMINED,
+    UNOWED,
+)
 from validator.codecs.computed_keys import with_keys
 from validator.codecs.fingerprints import Ints
 from validator.codecs.one_record import (
@@ -48,7 +57,7 @@ EVENTS: Final = pa.schema(
         ("values", pa.list_(AMOUNT)),
     ]
 )
-"""A row is a record; with `RecordDecoder.splits_rows`, an event of it. An event has ``id`` or ``text_id``. ``status``:
+"""A row is a record, or one of its events (`RecordDecoder.decode_all`). An event has ``id`` or ``text_id``. ``status``:
 null stands for `DECODED`, or `UNDECODABLE` if there is no time. If a record did not decode, the columns between its
 position and its status are null, with three exceptions: ``key`` has the reason if the record was not examined,
 ``text_id`` is the position that an undecodable rejected record names, and a tombstone may have a time. ``values``: a
@@ -240,7 +249,9 @@ def _status(found: object) -> int:
         return TOMBSTONE if isinstance(found, Tombstone) else UNDECODABLE
     if found.is_skipped:
         return SKIPPED
-    return DECODED if found.is_owed else UNOWED
+    if not found.is_owed:
+        return UNOWED
+    return REMOVED if found.is_removed else DECODED
 
 
 def _key(found: object) -> str | None:
@@ -293,7 +304,8 @@ def _result_batch(batch: pa.RecordBatch, results: Results) -> pa.RecordBatch:
 
 def _event_batch(batch: pa.RecordBatch, events: Events, unowed: int | Ints) -> pa.RecordBatch:
     ids, ignored = events.ids, events.ignored
-    statuses = np.where(ignored, TOMBSTONE, np.where(events.owed, DECODED, unowed))
+    decoded = np.where(events.removed, REMOVED, DECODED)
+    statuses = np.where(ignored, TOMBSTONE, np.where(events.owed, decoded, unowed))
     columns = [
         *_positions(batch, events.rows),
         pa.array(ids.integers, mask=ids.are_texts | ignored),
@@ -305,7 +317,9 @@ def _event_batch(batch: pa.RecordBatch, events: Events, unowed: int | Ints) -> p
         pa.array(statuses.astype(np.int32)),
         interleaved(events.addends, len(events.rows), AMOUNT),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
+    found = pa.RecordBatch.from_arrays(columns, schema=EVENTS)
+    # The events of a record stay together.
+    return found.take(pa.array(np.argsort(events.rows, kind="stable"))) if events.removed.any() else found
 
 
 def _amounts(rows: Sequence[tuple[Decimal | None, ...] | None], width: int) -> pa.Array:

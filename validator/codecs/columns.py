@@ -38,6 +38,16 @@ PAUSED: Final = 8
 of other partitions, for windows up to its reach (`validator.reconcile.lateness`)."""
 
 
+REMOVED: Final = 9
+"""``status`` of what a change of a table removes: an event that decoded, whose contribution counts with a minus sign.
+All events of a fact row have one status, and so one sign."""
+
+CONTRIBUTING: Final = (DECODED, REMOVED)
+"""The statuses of records that contribute to a cell."""
+WITH_A_CELL: Final = (*CONTRIBUTING, UNOWED)
+"""The statuses of fact rows that have a cell."""
+
+
 def list_of(items: pa.DataType) -> pa.DataType:
     """Return the type of a list as Delta tables have it."""
     return pa.list_(pa.field("element", items))

@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from decimal import Decimal, InvalidOperation
 from functools import partial
@@ -69,6 +69,8 @@ _SMALLEST_ID: Final = -(2**63)
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _ONE: Final = Decimal(1)
+_REMOVING: Final = "delete"
+_ROW_BEFORE: Final = ", which the topic of a table needs (in PostgreSQL, set REPLICA IDENTITY FULL)"
 _ABSENT: Final = object()
 _ANY: Final = 2**63
 _BYTES_OF_CHARACTER: Final = 4
@@ -99,7 +101,7 @@ class Event(NamedTuple):
     """A decoded record of an input, late or rejected topic. An ``id`` is a 64-bit integer or a text; `NO_ID` if events
     have none. ``is_owed``: the oracle's condition holds for it, if there is one. ``is_skipped``: it has no key, and the
     pipeline skips it. ``addends``: the fields of `Values.paths`, 1 for one that is only counted; None if one is null or
-    absent."""
+    absent. ``is_removed``: a change of a table removes it."""
 
     id: int | str
     key: str
@@ -107,6 +109,7 @@ class Event(NamedTuple):
     is_owed: bool = True
     is_skipped: bool = False
     addends: tuple[Decimal | None, ...] = ()
+    is_removed: bool = False
 
 
 class Result(NamedTuple):
@@ -553,7 +556,8 @@ class SizeLimits(NamedTuple):
 
 
 class RecordDecoder:
-    """Decodes the records of one topic.
+    """Decodes the records of one topic. A record may have several events: rows of a change, or what a change of a table
+    adds and removes.
 
     ``id_type``: that of all inputs together (`auto`, `integer`, `string`). ``window_us``: the length of a window,
     against which a result's ``window_end`` is checked; None: it is not checked. ``limits``: None: sizes are not
@@ -592,7 +596,9 @@ class RecordDecoder:
         self.operations = frozenset(getattr(entry, "operations", None) or EVENTS)
         """The changes that are events, on a topic of events."""
         self.splits_rows = splits_rows and self.envelope is not None and self.envelope.is_listed
-        """Whether a record can have several events."""
+        """Whether each row of a change is an event."""
+        self.is_table: bool = bool(getattr(entry, "table", None))
+        """Whether a change also removes the row before it."""
         self.reader = entry.format.reader("value", schemas)
         """It reads the values."""
         self.key_reader = entry.key_format.reader("key", schemas)
@@ -722,12 +728,12 @@ class RecordDecoder:
             return None
 
     def decode(self, record: Record) -> Decoded | Tombstone | Undecodable:
-        """Return the decoded record, a tombstone, or the reason why the record does not decode. Of a change whose rows
-        are split, this is the first row, or the reason why a row does not decode."""
+        """Return the decoded record, a tombstone, or the reason why the record does not decode. If it has several
+        events, this is the first one, or the reason why one does not decode."""
         return self.decode_all(record)[0]
 
     def decode_all(self, record: Record) -> Sequence[Decoded | Tombstone | Undecodable]:
-        """As `decode`, but of a change whose rows are split, an event for each row."""
+        """As `decode`, but all events of a record."""
         found = self._decoded(record)
         return found if isinstance(found, list) else [found]
 
@@ -765,6 +771,8 @@ class RecordDecoder:
         """Return what a change is on this topic, or an event for each of its rows. ``root``: as `_change` returns
         it."""
         assert self.envelope is not None, "the topic has changes"
+        if self.is_table:
+            return self._of_table(record, root, meaning)
         if not self._is_output and meaning not in self.operations:
             return self._tombstone(record, root)
         if meaning == OTHER:
@@ -778,6 +786,29 @@ class RecordDecoder:
             # The record is counted as a whole.
             return next((one for one in events if isinstance(one, Undecodable)), events)
         return self._of_row(record, root, meaning)
+
+    def _of_table(
+        self, record: Record, root: Json, meaning: str
+    ) -> Tombstone | Undecodable | list[Decoded | Tombstone | Undecodable]:
+        """Return what a change of a table adds, and what it removes."""
+        assert self.envelope is not None, "the topic has changes"
+        if meaning == OTHER:
+            # It may remove every row: as many contributions as there are rows.
+            place = ".".join((*self.envelope.around, self.envelope.operation))
+            return Undecodable("envelope", place, "is a change that may concern any row")
+        found = [] if meaning in WITHDRAWING else [self._of_row(record, root, meaning)]
+        if meaning in WITHDRAWING or self.envelope.names_row_before(meaning):
+            before = self._imaged(root[ENVELOPE], self.envelope.before)
+            removed = self._of_row(record, before, _REMOVING)
+            if isinstance(removed, Event):
+                removed = removed._replace(is_removed=True)
+            elif isinstance(removed, Undecodable) and removed.reason in ("is null", "is absent"):
+                # Debezium omits these columns unless the database logs them.
+                removed = replace(removed, reason=f"{removed.reason} before the change{_ROW_BEFORE}")
+            found.append(removed)
+        bad = next((one for one in found if isinstance(one, Undecodable)), None)
+        # The record is counted as a whole.
+        return bad or [one for one in found if isinstance(one, Event)] or found[:1]
 
     def _rows_of(self, root: Json, meaning: str) -> Sequence[Json]:
         assert self.envelope is not None, "the topic has changes"
@@ -989,15 +1020,18 @@ class RecordDecoder:
                 raise _Refused(f"is no operation of {form.kind}")
         except _Refused as refused:
             raise _NoChange(at or "$value", str(refused)) from None
-        image = form.image_of(meaning)
+        return meaning, self._imaged(root, form.image_of(meaning))
+
+    def _imaged(self, root: Json, image: str) -> Json:
+        """Return the content of a change as fields find it, with the row of a field of the envelope (``root``)."""
         row = root.get(image)
-        if form.is_listed and isinstance(row, list) and len(row) == 1:
+        if self.envelope is not None and self.envelope.is_listed and isinstance(row, list) and len(row) == 1:
             row = row[0]
         found = {ROW: row, ENVELOPE: root}
         if type(root) is Repeating and image in root.repeated:
             # Only a field of the row is ambiguous.
             found = Repeating([(ROW, row), *found.items()])
-        return meaning, found
+        return found
 
     def _tombstone(self, record: Record, root: Json) -> Tombstone:
         """Return what is not an event or a result, with the key that it withdraws, or with the newest time that an

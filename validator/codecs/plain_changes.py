@@ -62,14 +62,17 @@ def read_image(
     most: int = 2**31,
     any_scalars: Collection[Path] = (),
     readers: Readers | None = None,
+    amounts: Sequence[Path] = (),
+    counted: Sequence[Path] = (),
 ) -> Iterator[Changes]:
     """As `validator.codecs.plain_fields.read`, of the rows in one image."""
     operation = (*envelope.around, envelope.operation)
-    paths = {place: envelope.in_value(place, image.field) for place in (*places, *lists)}
+    paths = {place: envelope.in_value(place, image.field) for place in (*places, *lists, *amounts, *counted)}
     wanted = [operation, *(paths[place] for place in places)]
     # Other fields must also have the type of another one.
     scalars = [path for path in (paths[place] for place in any_scalars) if wanted.count(path) == 1]
-    for part in read(batch, wanted, [paths[place] for place in lists], most, scalars, readers):
+    of_lists, numbers, others = ([paths[place] for place in of] for of in (lists, amounts, counted))
+    for part in read(batch, wanted, of_lists, most, scalars, readers, numbers, others):
         operations = part.at(operation)
         if operations.type == pa.string():
             known = pc.is_in(operations, value_set=pa.array(image.operations, pa.string()))

@@ -12,7 +12,7 @@ Reasons and measurements: docs/decisions/0006-one-decoder-beside-arrow.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
@@ -43,7 +43,7 @@ from validator.codecs.plain_fields import (
 from validator.codecs.plain_json import Bools, Path
 from validator.codecs.times import Rounding
 from validator.model.conditions import Condition
-from validator.model.envelopes import Envelope, Image
+from validator.model.envelopes import ROW, Envelope, Image
 from validator.model.id_spaces import IdSpace
 from validator.model.json_text import JsonReader
 from validator.model.stated_values import Digest
@@ -65,8 +65,8 @@ class PlainEvents:
     contributes; ``where`` has the places of its comparisons. ``missing_key``: the setting of the input. The rule
     decodes events without a key. ``readers``: as in `read`. ``addends``: the fields that results aggregate;
     ``present``: the indexes of those that are only counted, ``hashed``: those of which only different values count;
-    ``digests``: those whose sums count modulo 2^64. ``envelope``: of changes, without addends; ``operations``:
-    the texts of those that are events.
+    ``digests``: those whose sums count modulo 2^64. ``envelope``: of changes; ``operations``: the
+    texts of those that are events. ``is_table``: the changes of a table also remove rows.
     """
 
     id: tuple[Path, ...]
@@ -91,6 +91,7 @@ class PlainEvents:
     digests: tuple[tuple[int, Digest], ...] = ()
     envelope: Envelope | None = None
     operations: tuple[str, ...] = ()
+    is_table: bool = False
 
     def read(self, batch: pa.RecordBatch) -> Events | None:
         """Return the records of a batch that decode here; None if none does."""
@@ -98,23 +99,37 @@ class PlainEvents:
         # A field of the condition that is also the id, the key or the time must have the type of these.
         any_scalars = self._tested.beside(places) if self._tested else []
         places += any_scalars
+        texts = self.hashed | {i for i, digest in self.digests if digest.hash is not None}
+        numbers = [place for i, place in enumerate(self.addends) if i not in self.present | texts]
+        places += [self.addends[i] for i in sorted(texts)]
+        counted = [self.addends[i] for i in self.present]
         if self.envelope is None:
-            texts = self.hashed | {i for i, digest in self.digests if digest.hash is not None}
-            numbers = [place for i, place in enumerate(self.addends) if i not in self.present | texts]
-            places += [self.addends[i] for i in sorted(texts)]
-            counted = [self.addends[i] for i in self.present]
             found = read(batch, places, (), self.value_bytes, any_scalars, self.readers, numbers, counted)
             parts = [self._events(part) for part in found]
-        else:
-            envelope = self.envelope
+            return Events.joined(parts) if parts else None
+        envelope = self.envelope
 
-            def decoded(some: pa.RecordBatch, image: Image) -> Iterator[Events]:
-                most = self.value_bytes
-                read_there = read_image(some, envelope, image, places, (), most, any_scalars, self.readers)
-                return (self._events(one.part, one) for one in read_there)
+        def decoded(some: pa.RecordBatch, image: Image) -> Iterator[Events]:
+            most, readers = self.value_bytes, self.readers
+            read_there = read_image(some, envelope, image, places, (), most, any_scalars, readers, numbers, counted)
+            return (self._events(one.part, one) for one in read_there)
 
-            parts = list(by_image(batch, envelope, decoded))
+        if self.is_table:
+            return self._of_table([list(decoded(batch, image)) for image in envelope.images_of_table], batch.num_rows)
+        parts = list(by_image(batch, envelope, decoded))
         return Events.joined(parts) if parts else None
+
+    def _of_table(self, images: Sequence[list[Events]], size: int) -> Events | None:
+        """Return what changes add, and then what they remove. ``images``: the rows after changes, and those before."""
+        parts = [replace(one, removed=~one.removed) if i else one for i, found in enumerate(images) for one in found]
+        if not parts:
+            return None
+        whole = Events.joined(parts)
+        halves = np.bincount(whole.rows, minlength=size)[whole.rows]
+        events = np.bincount(whole.rows, ~whole.ignored, minlength=size)[whole.rows]
+        # An update decodes if both of its rows do. What is not an event is ignored beside an event, or once.
+        idle = whole.ignored & (halves > 1) & ((events > 0) | whole.removed)
+        return whole.of(((halves > 1) | ~whole.updates) & ~idle)
 
     def _events(self, part: Read, changes: Changes | None = None) -> Events:
         found = self._ids(part)
@@ -140,17 +155,21 @@ class PlainEvents:
             # The rule ignores the field if the condition does not hold.
             addends.append(column if owed.all() else pc.if_else(pa.array(owed), column, None))
             known = known & (is_certain | ~owed)
-        ignored = np.zeros(len(part.rows), dtype=np.bool_)
+        nothing = np.zeros(len(part.rows), dtype=np.bool_)
+        ignored, updates = nothing, nothing
         if self.condition is not None and self.condition.others == "ignored":
             ignored = others
-        if changes is not None:
-            events = pc.is_in(changes.operations, value_set=pa.array(self.operations, pa.string()))
-            ignored = ignored | ~bools(events)
+        if changes is not None and self.is_table:
+            updates = _are_any(changes.operations, self._updating)
+        elif changes is not None:
+            ignored = ignored | ~_are_any(changes.operations, self.operations)
         # SEMANTICS 2.24: of what is not an event, only the time counts.
+        if ignored.any():
+            addends = [pc.if_else(pa.array(ignored), None, column) for column in addends]
         known = np.where(ignored, has_time, known)
         if changes is not None:
             known = known & changes.known
-        return Events(part.rows, found, times, key, owed, ignored, addends).of(known)
+        return Events(part.rows, found, times, key, owed, ignored, addends, updates, nothing).of(known)
 
     @property
     def can_decode(self) -> bool:
@@ -165,8 +184,20 @@ class PlainEvents:
         places = [*self.id, self.event_time, *self.key, *self.addends]
         if self._tested is not None and self._tested.is_nested(places) and not (is_json and self.envelope is None):
             return False
-        # The rule reads the addends of changes.
-        return self.envelope is None or not self.addends
+        if self.is_table and self.condition is not None and self.event_time[:1] != (ROW,):
+            # Of what the condition excludes only the time is known: nothing else shows that there is a row.
+            return False
+        # Whether a change has the row follows from one of these fields in it.
+        in_row = any(place[:1] == (ROW,) for place in [*self.id, self.event_time, *self.key])
+        return self.envelope is None or not self.addends or in_row
+
+    @property
+    def _updating(self) -> Sequence[str]:
+        """The texts of changes of a table that add a row and remove one."""
+        if self.envelope is None:
+            return ()
+        after, before = self.envelope.images_of_table
+        return [text for text in after.operations if text in before.operations]
 
     @property
     def _tested(self) -> PlainCondition | None:
@@ -181,15 +212,18 @@ class PlainEvents:
 
 @dataclass(frozen=True)
 class Events(Decoded):
-    """Decoded rows of a batch. ``owed``: the rows for which the condition holds. ``ignored``: changes that are not
-    events, which have only a time. ``addends``: a column for each field that results aggregate."""
+    """Decoded rows of a batch; of changes of a table perhaps each twice. ``owed``: the rows for which the condition
+    holds. ``ignored``: changes that are not events, which have only a time. ``addends``: a column for each field that
+    results aggregate. ``updates``: changes that add a row and remove one. ``removed``: what changes remove."""
 
     ids: Ids
     times: Ints
     keys: Keys
     owed: Bools
     ignored: Bools
-    addends: Sequence[pa.Array] = ()
+    addends: Sequence[pa.Array]
+    updates: Bools
+    removed: Bools
 
     @staticmethod
     def joined(parts: list[Events]) -> Events:
@@ -204,6 +238,8 @@ class Events(Decoded):
             np.concatenate([part.owed for part in parts]),
             np.concatenate([part.ignored for part in parts]),
             [pa.concat_arrays(columns) for columns in zip(*(part.addends for part in parts), strict=True)],
+            np.concatenate([part.updates for part in parts]),
+            np.concatenate([part.removed for part in parts]),
         )
 
     def of(self, chosen: Bools) -> Events:
@@ -218,4 +254,10 @@ class Events(Decoded):
             self.owed[chosen],
             self.ignored[chosen],
             [column.filter(pa.array(chosen)) for column in self.addends],
+            self.updates[chosen],
+            self.removed[chosen],
         )
+
+
+def _are_any(operations: pa.Array, texts: Sequence[str]) -> Bools:
+    return bools(pc.is_in(operations, value_set=pa.array(texts, pa.string())))

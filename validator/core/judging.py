@@ -43,6 +43,7 @@ from validator.reconcile.judge import (
     Rules,
     close,
     closed_with_its_events,
+    is_at_rest,
     is_resolved,
     is_resting,
     joined,
@@ -412,7 +413,8 @@ class Judging:
             close(self.cells.some(part), clock)
             self._close_by_watermark(self.cells.some(part), clock)
             if self.rules.oracle.by_key:
-                clauses = key_verdicts.compare(self.cells.some(part), clock)
+                some = self.cells.some(part)
+                clauses = key_verdicts.compare(some, clock, self.rules, is_at_rest(some))
                 self.evidence |= {(int(part[at]), "wrong_value"): (clause,) for at, clause in clauses.items()}
             judged = judge(self.cells.some(part), clock, self.rules)
             asks = judged.wants_expansion | judged.wants_evidence

@@ -29,6 +29,10 @@ OTHER: Final = "other"
 """A change of a whole table, or a message: it names no row."""
 
 
+OF_TABLES: Final = ("changelog_json", "debezium", "debezium_with_schema")
+"""The envelopes that have every row before a change as a whole."""
+
+
 WITHDRAWING: Final = frozenset({"delete", RETRACT})
 """The operations that are about the row before them."""
 
@@ -63,9 +67,20 @@ class Envelope:
         before = tuple(text for text in rows if text not in after)
         return Image(self.after, after, is_before=False), Image(self.before, before, is_before=True)
 
+    @property
+    def images_of_table(self) -> tuple[Image, Image]:
+        """As `images`, where the row before a change is one of an update, too."""
+        after, before = self.images
+        updates = tuple(text for text, meaning in self.meanings.items() if self.names_row_before(meaning))
+        return after, before._replace(operations=(*before.operations, *updates))
+
     def image_of(self, meaning: str) -> str:
         """Return the name of the field with the row that an operation is about."""
         return self.before if meaning in WITHDRAWING else self.after
+
+    def names_row_before(self, meaning: str) -> bool:
+        """Return whether a change also has the row before it: an update, unless that row has a record of its own."""
+        return meaning == "update" and self.before != self.after
 
     def in_value(self, place: Path, image: str) -> Path:
         """Return the path in a value of a place that `placed` returned; other parts of the record stay as they are."""

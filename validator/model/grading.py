@@ -24,23 +24,23 @@ FORBID_LOSS: Final = frozenset(name for name in Guarantee if ViolationClass.MISS
 
 
 def grade(
-    confirmed: Mapping[str, int], doubts: Sequence[Doubt], *, numbers_stated: bool = True
+    confirmed: Mapping[str, int], doubts: Sequence[Doubt], *, unclear: frozenset[ViolationClass] = frozenset()
 ) -> dict[Guarantee, Verdict]:
-    """Return the verdict of each guarantee. ``confirmed``: violation class -> count. ``numbers_stated``: a wrong
-    value shows a loss and a repeat, since results state the number of their events.
+    """Return the verdict of each guarantee. ``confirmed``: violation class -> count. ``unclear``: classes that do not
+    show whether a contribution was lost or repeated.
 
     A guarantee fails at one confirmed violation that it does not tolerate. A failure outranks any doubt.
     """
-    wrong_values = confirmed.get(ViolationClass.WRONG_VALUE, 0) > 0
+    is_unclear = any(confirmed.get(name, 0) > 0 for name in unclear)
     verdicts = {}
     for guarantee in Guarantee:
         # SEMANTICS 4.2: one confirmed violation is a proof, whatever else is in doubt. Without one, a doubt is never a
         # pass.
         broken = any(confirmed.get(name.value, 0) > 0 for name in VIOLATES[guarantee])
         doubted = any(guarantee in doubt.concerns for doubt in doubts)
-        if wrong_values and not numbers_stated and guarantee is not Guarantee.EXACTLY_ONCE:
+        if is_unclear and guarantee is not Guarantee.EXACTLY_ONCE:
             # SEMANTICS 4.1: a tolerated loss or repeat may have caused it.
-            others = VIOLATES[guarantee] - {ViolationClass.WRONG_VALUE}
+            others = VIOLATES[guarantee] - unclear
             broken, doubted = any(confirmed.get(name.value, 0) > 0 for name in others), True
         verdicts[guarantee] = Verdict.FAIL if broken else Verdict.UNKNOWN if doubted else Verdict.PASS
     return verdicts

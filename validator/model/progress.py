@@ -35,6 +35,8 @@ class TimeRules:
     allowed_lateness_us: int = 0
     pause_us: int | None = None
     """How long a partition must pause at least to be idle to the engine. None: pauses are not followed."""
+    follows_inputs: bool = False
+    """Whether absence is proven only up to the instant through which every input was read, too, also without pauses."""
 
     @property
     def slack_us(self) -> int:
@@ -248,8 +250,9 @@ class IngestProgress:
         retired = tuple((r.at_us, r.horizon_us) for r in self.retirements)
         horizon = FOREVER_US if self.partitions_with_hidden_start else now.horizon_us
         accepted = sum(self.accepted_records.values())
-        if self.rules.pause_us is not None:
-            # SEMANTICS 2.31: what other partitions passed during a pause must be known.
+        if self.rules.pause_us is not None or self.rules.follows_inputs:
+            # SEMANTICS 2.31: what other partitions passed during a pause must be known. 2.35: a change that is not read
+            # may have removed what results lack.
             now = now.bounded_by_inputs()
         return replace(now, horizon_us=horizon, retired=retired, accepted_records=accepted, outages=self.outages)
 

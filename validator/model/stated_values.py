@@ -22,6 +22,8 @@ ADDED: Final[frozenset[Function]] = frozenset({"sum", "count"})
 """The aggregates that add up over events and results."""
 PRIMES: Final = (2**31 - 1, 2**31 - 19)
 """The fingerprints of sums are sums modulo these. Sums of 2^32 fact rows fit into 64 bits."""
+REVERSED: Final[frozenset[Function]] = frozenset({*ADDED, "avg"})
+"""The aggregates from which an event can be removed again."""
 RISING: Final[frozenset[Function]] = frozenset({"count", "distinct", "max"})
 """The aggregates that no further event lowers."""
 Hash = Literal["crc32", "md5", "xxhash64"]

@@ -58,6 +58,7 @@ class Python(Oracle):
     model_config = ConfigDict(json_schema_extra={"additionalProperties": True})
     kind: Literal["python"]
     """A class of your own."""
+    counts_rows: ClassVar[bool] = False
     class_name: str = Field(alias="class", examples=["rules:ByRegion"])
     """`MODULE:CLASS`, of `MODULE.py` beside the configuration or of an installed module."""
 

@@ -59,6 +59,7 @@ class RunningAggregate(Oracle):
     noun: ClassVar[str] = "running aggregate of its key"
     judges_values: ClassVar[bool] = True
     accepts_cumulative: ClassVar[bool] = True
+    counts_rows: ClassVar[bool] = True
     ends_are_known: ClassVar[bool] = False
     result_time: ClassVar[Literal["window_start", "event_time"] | None] = None
 

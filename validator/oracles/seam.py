@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr
 
-from validator.model.stated_values import Values
+from validator.model.classes import Guarantee
+from validator.model.stated_values import REVERSED, Values
 from validator.settings.aggregates import Aggregate, LowerBound
 from validator.settings.built import (
     CUMULATIVE,
@@ -25,6 +26,7 @@ from validator.settings.built import (
     EXPLODE,
     FINAL_ONLY,
     ID_SPACES,
+    TABLES,
     WHERE,
     Combination,
 )
@@ -34,7 +36,6 @@ from validator.settings.fields import Frozen
 
 if TYPE_CHECKING:
     from validator.model.arrays import Bools, Ints
-    from validator.model.classes import Guarantee
     from validator.model.conditions import Condition
     from validator.model.id_spaces import IdSpace
     from validator.model.pair_rules import PairRule
@@ -79,7 +80,8 @@ class Reads(NamedTuple):
     ones (emission `cumulative`). ``several_outputs``: results are in several topics. ``evidence``: its name.
     ``names_ids``: results say which events they used. ``adds_up``: the results of a cell add up (emission
     `incremental`). ``tolerances``: the tolerance of each stated value, the largest of all outputs.
-    ``explodes``: an event counts for each of its words. ``id_fields``: number of fields of an id. ``has_ids``: every
+    ``explodes``: an event counts for each of its words. ``signed``: a change of a table adds a row, and removes the one
+    before it. ``id_fields``: number of fields of an id. ``has_ids``: every
     event of an input has an id. ``owners``: late and rejected topics that name an input, with this input.
     """
 
@@ -94,6 +96,12 @@ class Reads(NamedTuple):
     id_fields: int = 1
     has_ids: bool = False
     owners: tuple[tuple[str, str], ...] = ()
+    signed: bool = False
+
+    @property
+    def several_of_record(self) -> bool:
+        """Whether a record of an input may have several contributions."""
+        return self.explodes or self.signed
 
     @property
     def joined_keys(self) -> bool:
@@ -121,6 +129,7 @@ class Reads(NamedTuple):
             id_fields=max(1, len(inputs[0].fields.id or ())),
             has_ids=all(one.fields.id is not None for one in inputs),
             owners=tuple((one.topic, one.input) for _, one in declared.set_aside if one.input is not None),
+            signed=any(bool(one.table) for one in inputs),
         )
 
 
@@ -161,10 +170,10 @@ class Oracle(Frozen):
     """Whether results may state values beside the ids of their events."""
     accepts_cumulative: ClassVar[bool] = False
     """Whether the newest result of a cell may replace the earlier ones (emission `cumulative`)."""
+    counts_rows: ClassVar[bool] = False
+    """Whether an input may be the changelog of a table."""
     asks_lateness: ClassVar[bool] = False
     """Whether the contributions that a cell owes depend on which events were late, also without late policy `drop`."""
-    hidden_inputs_lose: ClassVar[bool] = False
-    """Whether an unreadable record may explain missing contributions."""
     states_pairs: ClassVar[bool] = False
     """Whether a result states a pair of events, so that `unsound` finds what is wrong in it."""
     in_every_cell: ClassVar[bool] = True
@@ -303,8 +312,14 @@ class Oracle(Frozen):
     @property
     def explained_by_one(self) -> int | None:
         """Largest number of contributions that one unreadable record may explain; None: all of a cell."""
-        # SEMANTICS 4.14: the number of its words is not known.
-        return _ANY_NUMBER if self.reads.explodes else 1
+        # SEMANTICS 4.14: the number of its words is not known. A change adds one row and removes one.
+        return _ANY_NUMBER if self.reads.explodes else 2 if self.reads.signed else 1
+
+    @property
+    def hidden_inputs_lose(self) -> bool:
+        """Whether an unreadable record of an input may explain missing contributions."""
+        # SEMANTICS 2.35: it may remove a row, so that a result rightly states fewer.
+        return self.reads.signed
 
     @property
     def may_skip(self) -> bool:
@@ -383,6 +398,7 @@ class Oracle(Frozen):
         self.check_times(declared.outputs)
         self.check_condition(declared)
         self.check_words(declared)
+        self.check_tables(declared)
         problem, fix = ID_SPACES.problem, "leave input out"
         for i, output in enumerate(declared.outputs):
             if any(path.input is not None for path in output.fields.ids or ()):
@@ -403,6 +419,20 @@ class Oracle(Frozen):
                 raise broken_rule_at(f"inputs[{i}].explode", EXPLODE.problem, "leave it out")
             if one.explode is not None and one.missing_key == "owed":
                 raise broken_rule_at(f"inputs[{i}].missing_key", "an absent text has no words", "write skip")
+
+    def check_tables(self, declared: Declared) -> None:
+        """Raise PydanticCustomError if an input is the changelog of a table, of which this oracle does not count the
+        rows."""
+        values, set_aside = self.stated, list(declared.set_aside)
+        are_counted = values.count_name is not None and all(one.function in REVERSED for one in values.stated)
+        is_judged = self.counts_rows and declared.outputs[0].evidence == "values" and are_counted
+        for i, one in enumerate(declared.inputs):
+            if one.table and (not is_judged or set_aside or one.explode is not None):
+                raise broken_rule_at(f"inputs[{i}].table", TABLES.problem, "leave it out, and the other settings")
+        if self.reads.signed and declared.guarantee is not Guarantee.EXACTLY_ONCE:
+            # SEMANTICS 2.35: a lost change that removes a row looks like a repeat of one that adds it.
+            problem = f"the number of rows of a table does not show whether a pipeline is {declared.guarantee}"
+            raise broken_rule_at("guarantee", problem, "use exactly_once")
 
     def check_condition(self, declared: Declared) -> None:
         """Raise PydanticCustomError for a condition that this oracle cannot judge, or on a field that contains, or lies

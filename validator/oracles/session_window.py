@@ -43,7 +43,6 @@ class SessionWindow(Oracle):
     refuses: ClassVar[tuple[Combination, ...]] = (DROP_IN_SESSIONS,)
     cell_noun: ClassVar[str] = "session"
     noun: ClassVar[str] = "session that holds"
-    hidden_inputs_lose: ClassVar[bool] = True
     asks_lateness: ClassVar[bool] = True
     ends_are_known: ClassVar[bool] = False
     judges_values: ClassVar[bool] = True
@@ -91,6 +90,11 @@ class SessionWindow(Oracle):
     def scope_margin_us(self) -> int:
         """A session whose known events are at least this long after the horizon has no event before the horizon."""
         return self.gap + 1
+
+    @property
+    def hidden_inputs_lose(self) -> bool:
+        """It may separate or join events."""
+        return True
 
     @property
     def explained_by_one(self) -> int | None:

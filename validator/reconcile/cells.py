@@ -8,7 +8,7 @@ planning a query.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from typing import Final
 
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.columns import DECODED, UNOWED
+from validator.codecs.columns import CONTRIBUTING, REMOVED, UNOWED, WITH_A_CELL
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, is_one_of
 from validator.oracles.seam import Oracle
 from validator.reconcile import by_key, key_values, newest
@@ -26,6 +26,7 @@ from validator.reconcile.facts import Kind, Side
 from validator.reconcile.lateness import Lateness
 from validator.reconcile.quantities import (
     BEGIN_SEEN,
+    NET,
     NO_WORD,
     OF_CELL,
     OF_INPUT,
@@ -58,15 +59,18 @@ FACT_COLUMNS: Final = (
 
 def contributing(facts: pa.Table) -> pa.Table:
     """Return the fact rows that contribute to a cell."""
-    decoded = pc.and_kleene(pc.equal(facts["kind"], Kind.FACT.value), pc.equal(facts["status"], DECODED))
-    return _chosen(facts, decoded)
+    return _chosen(facts, pc.and_kleene(pc.equal(facts["kind"], Kind.FACT.value), _has(facts, CONTRIBUTING)))
 
 
 def of_cells(facts: pa.Table) -> pa.Table:
     """Return the fact rows with ids of a cell: those that contribute to it, and those of events that contribute to no
     cell (status `UNOWED`)."""
-    decoded = pc.is_in(facts["status"], pa.array([DECODED, UNOWED], facts["status"].type))
-    return _chosen(facts, pc.and_kleene(pc.equal(facts["kind"], Kind.FACT.value), decoded))
+    return _chosen(facts, pc.and_kleene(pc.equal(facts["kind"], Kind.FACT.value), _has(facts, WITH_A_CELL)))
+
+
+def _has(facts: pa.Table, statuses: Collection[int]) -> pa.ChunkedArray:
+    """Return which rows have one of these statuses."""
+    return pc.is_in(facts["status"], pa.array(statuses, facts["status"].type))
 
 
 def _chosen(facts: pa.Table, rows: pa.ChunkedArray) -> pa.Table:
@@ -369,8 +373,11 @@ class Cells(Columns):
         if side is Side.INPUT:
             if self.waiting is not None:
                 self.waiting.fold(self, rows, facts)
+                signs = np.where(ints(facts["status"]) == REMOVED, -1, 1)
+                if self.oracle.reads.signed:
+                    np.add.at(self.array(NET), rows, signs * ints(facts["contributions"], 0))
                 if self.oracle.stated.stated:
-                    key_values.fold_events(self, rows, facts, self.oracle.stated)
+                    key_values.fold_events(self, rows, facts, self.oracle.stated, signs)
             self._add_given(facts["topic"], rows, ints(facts["contributions"], 0))
         elif side is Side.OUTPUT:
             if self.newest is not None:
@@ -570,6 +577,6 @@ def _quantities_of(oracle: Oracle, recorded: Sequence[str]) -> Iterator[Quantity
     if not oracle.has_windows:
         yield from kept(ABSENT, RETIRED_BEFORE)
     if oracle.by_key:
-        yield from kept(0, *by_key.COLUMNS, by_key.RECORDED_DUE, *key_values.columns_of(oracle.stated))
+        yield from kept(0, NET, *by_key.COLUMNS, by_key.RECORDED_DUE, *key_values.columns_of(oracle.stated))
     if oracle.reads.explodes:
         yield from kept(0, NO_WORD)

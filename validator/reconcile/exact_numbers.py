@@ -44,6 +44,12 @@ def added(left: list[Ints], right: list[Ints]) -> list[Ints]:
     return found
 
 
+def negated(parts: list[Ints]) -> list[Ints]:
+    """Return the numbers with the other sign."""
+    ones = [np.ones_like(parts[0]), *(np.zeros_like(part) for part in parts[1:])]
+    return added([~part for part in parts], ones)
+
+
 def order_of(rows: Ints, parts: list[Ints]) -> Ints:
     """Return the indexes that sort entries by row, and within a row by number."""
     unsigned = [part.astype(np.uint64) for part in parts[:-1]]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.columns import DECODED, SKIPPED, TOMBSTONE, UNDECODABLE, UNOWED, list_of
+from validator.codecs.columns import CONTRIBUTING, DECODED, SKIPPED, TOMBSTONE, UNDECODABLE, UNOWED, list_of
 from validator.codecs.plain_fields import bools, numbers, plain
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, one_array, run_starts
 from validator.oracles.seam import Oracle
@@ -46,8 +46,8 @@ def facts_of_events(
         events = by_id.keyed_events(events, decoded, oracle.reads)
     event_rows, starts = oracle.assigned(times)
     once = None
-    if oracle.reads.explodes:
-        # A record has a row for each of its words.
+    if oracle.reads.several_of_record:
+        # A record has a row for each of its words, or for each event of its change.
         once = run_starts(*(plain(one_array(events[name])) for name in ("partition", "offset")))
     if event_rows is not None:
         is_first = once
@@ -66,7 +66,7 @@ def facts_of_events(
     ids, are_integers = numbers(one_array(events["id"]))
     texts = one_array(events["text_id"])
     are_texts = bools(texts.is_valid())
-    contributing = (given == DECODED).astype(np.int64)
+    contributing = np.isin(given, CONTRIBUTING).astype(np.int64)
     evidence = evidence_of(oracle)
     # The ids of events that have none are all the same: their number says everything.
     named = are_integers if evidence.names_events else np.zeros_like(are_integers)

@@ -428,7 +428,7 @@ def _outstanding_state(cells: Columns, clock: Clock, rules: Rules) -> Ints:
     # SEMANTICS 3.14: overdue, if it were not for an open transaction that may carry the answer.
     held = past(clock.unheld_outputs_us, rules.overdue_after_us) & clock.outputs_held
     # SEMANTICS 3.28: also at the end of a run, an open transaction may carry the answer.
-    at_rest = BLOCKED if clock.outputs_held else MISSING
+    at_rest = BLOCKED if key_verdicts.is_held(cells, clock) else MISSING
     return np.select(
         [cells["closed_us"] == ABSENT, missing, is_at_rest(cells), overdue, held],
         [PENDING, MISSING, at_rest, OVERDUE, BLOCKED],
@@ -442,7 +442,8 @@ def _counts(cells: Columns, observed: Ints, agrees: Bools, provisional: Bools, r
     expected, processed = cells["expected_count"], cells["processed_count"]
     late, rejected, results = cells["late_count"], cells["rejected_count"], cells["results"]
     x = {name: cells[f"x_{name}"] for name in COMPARED}
-    exact = ~provisional
+    # SEMANTICS 2.35: of a key with removed events, only the excess is an estimate.
+    exact = ~provisional | cells.oracle.reads.signed
     zero = np.zeros(len(cells), dtype=np.int64)
 
     # SEMANTICS 2.18: the estimate is the count of a correct engine, by the order of 2.2: results, then late, then
@@ -537,13 +538,16 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     counts |= {"dropped_late": dropped, "unconsumed": unconsumed}
     of_states = {name: np.where(shown == number, rest, 0) for number, name in enumerate(STATES)}
     unconsumed_overdue = np.where(is_missing & it.in_scope, unconsumed, 0)
+    still: dict[str, Ints] = {}
     if cells.oracle.by_key:
+        resting = is_at_rest(cells)
+        still = key_verdicts.still(cells, clock, rules, resting)
         split = key_verdicts.Split.of(
             cells,
             clock,
             rules,
             outstanding,
-            is_at_rest(cells),
+            resting,
             counts_unconsumed=bool(rules.reports_unconsumed and clock.run_end.is_end),
         )
         of_states = split.by_state(unproven_yet | key_verdicts.may_be_unread(clock))
@@ -615,7 +619,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     listed = cells["listed_count" if cells.are_withdrawn else "processed_count"]
     return Judged(
         counts=counts,
-        on_record=_on_record(cells, counts, it),
+        on_record=_on_record(cells, counts, it, still),
         incorrect_ids=np.where(it.compared & it.resolved, cells["x_incorrect_ids"], 0),
         matched=np.where(it.in_scope, _matched(cells, it), 0),
         doubtful=doubtful,
@@ -779,8 +783,9 @@ def digest_of_rows(verdicts: pa.Table) -> Ints:
     return digest({name: ints(verdicts[name], 0) for name in (*CONTRIBUTIONS, *RESULTS)})
 
 
-def _on_record(cells: Columns, counts: dict[str, Ints], it: _Decisions) -> dict[str, Ints]:
+def _on_record(cells: Columns, counts: dict[str, Ints], it: _Decisions, lasting: dict[str, Ints]) -> dict[str, Ints]:
     """Return, for each violation class, the contributions of each cell that are on record after this batch.
+    ``lasting``: of keys, as `key_verdicts.still` returns it.
 
     Only a comparison of ids retracts a violation. Provisional counts do not: a newer answer may or may not explain the
     violation. Time does not, either: a contribution that was missing and is still outstanding stays missing, even if
@@ -797,7 +802,7 @@ def _on_record(cells: Columns, counts: dict[str, Ints], it: _Decisions) -> dict[
             outstanding = np.where(it.agrees, 0, cells["x_outstanding"] - excused)
             if cells.oracle.by_key:
                 # SEMANTICS 2.30: a key may get events without end, so a later one does not keep a loss on record.
-                outstanding = np.where(it.agrees, 0, key_verdicts.still_lacking(cells))
+                outstanding = np.where(it.agrees, 0, lasting[name])
             held = np.where(it.provisional, recorded, np.minimum(recorded, outstanding))
         elif name == "wrong_value":
             # SEMANTICS 2.21: time does not retract, nor does a cell that is no longer due.
@@ -808,6 +813,7 @@ def _on_record(cells: Columns, counts: dict[str, Ints], it: _Decisions) -> dict[
             held = np.where(it.provisional | (it.held & ~it.agrees), recorded, still)
         else:
             # SEMANTICS 2.21: an estimate retracts nothing, and neither does excess that is unresolved again.
-            held = np.where(it.provisional | (it.held & ~it.agrees), recorded, 0)
+            left = np.minimum(recorded, lasting[name]) if name in lasting else np.zeros_like(recorded)
+            held = np.where(it.provisional | (it.held & ~it.agrees), recorded, left)
         found[name] = np.where(it.in_scope, np.maximum(counts[name], held), counts[name])
     return found

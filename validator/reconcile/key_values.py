@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from validator.model.arrays import Bools, Ints, field, ints, listed, one_array
 from validator.model.stated_values import MODULAR, Function, Stated, Values
-from validator.reconcile.exact_numbers import PARTS, added, number_of, order_of, parts_of
+from validator.reconcile.exact_numbers import PARTS, added, negated, number_of, order_of, parts_of
 from validator.reconcile.values import Aggregate, Answered, wrong_value
 
 _SUMMED: Final[tuple[Function, ...]] = ("sum", "avg", "count", *MODULAR)
@@ -52,21 +52,24 @@ def _parts(name: str) -> list[str]:
     return [f"{name}_{i}" for i in range(PARTS)]
 
 
-def fold_events(cells: CellColumns, rows: Ints, facts: pa.Table, values: Values) -> None:
-    """Fold in fact rows of events. ``rows``: their cells."""
+def fold_events(cells: CellColumns, rows: Ints, facts: pa.Table, values: Values, signs: Ints) -> None:
+    """Fold in fact rows of events. ``rows``: their cells. ``signs``: -1 for rows of events that are removed, else 1; no
+    minimum or maximum follows from these."""
     lists = one_array(facts["aggregates"])
     parents, items = listed(lists)
     places = np.arange(len(items)) - np.searchsorted(parents, parents)
     for place in range(len(values.paths)):
         mine = np.flatnonzero(places == place)
-        some, of = items.take(pa.array(mine)), rows[parents[mine]]
-        numbers = ints(field(some, "count"), 0)
+        some, of, sign = items.take(pa.array(mine)), rows[parents[mine]], signs[parents[mine]]
+        numbers = ints(field(some, "count"), 0) * sign
         for kind in (kind for at, kind in _kept(values) if at == place):
             parts, known = parts_of(field(some, kind))
             chosen = [part[known] for part in parts]
             name = f"of_{place}_{kind}"
             if kind == "sum":
-                _add(cells, name, of[known], chosen)
+                opposite, is_less = negated(chosen), sign[known] < 0
+                signed = [np.where(is_less, *pair) for pair in zip(opposite, chosen, strict=True)]
+                _add(cells, name, of[known], signed)
             else:
                 _extreme(cells, name, of[known], chosen, f"of_{place}_numbers", largest=kind == "max")
         np.add.at(cells.array(f"of_{place}_numbers"), of, numbers)
@@ -149,7 +152,7 @@ def _wrong(cells: Columns, rows: Ints, i: int, one: Stated, tolerance: Decimal) 
     owed, said = _numbers(cells, f"of_{one.place}_{kind}", rows), _numbers(cells, f"said_{i}", rows)
     known = cells[f"said_{i}_known"][rows].tolist()
     for at, row in enumerate(rows.tolist()):
-        number = owed[at] if numbers[at] else None
+        number = owed[at] if numbers[at] > 0 else None
         # Only what the function needs is kept; the others stand in.
         aggregate = Aggregate(events[at], numbers[at], number, number, number)
         clause = wrong_value(

@@ -12,14 +12,16 @@ from validator.model.frontier import Clock
 from validator.reconcile.by_key import RECORDED_DUE, Due
 from validator.reconcile.cells import STALE, Columns
 from validator.reconcile.key_values import wrong_values
-from validator.reconcile.quantities import COMPARED
+from validator.reconcile.quantities import COMPARED, NET
 
 
-def compare(cells: Columns, clock: Clock) -> dict[int, str]:
+def compare(cells: Columns, clock: Clock, due: Due, resting: Bools) -> dict[int, str]:
     """Write the classes of the events and of the newest result of each of ``cells``, as a comparison of ids does.
+    ``resting``: as in `Split.of`.
 
     Returns the cells of which a value is wrong, with what is wrong.
     """
+    signed = cells.oracle.reads.signed
     states_count = cells.oracle.stated.count_name is not None
     expected, late, rejected = (cells[f"{name}_count"] for name in ("expected", "late", "rejected"))
     results, stated = cells["results"], cells["processed_count"]
@@ -32,14 +34,22 @@ def compare(cells: Columns, clock: Clock) -> dict[int, str]:
     aside["rejected"] = np.minimum(expected - processed - aside["late"], rejected)
     outstanding = expected - processed - aside["late"] - aside["rejected"]
     surplus = stated + late + rejected - (expected - outstanding)
-    known = expected > 0
+    known = owed = expected > 0
     excess = (results > 0) & (stated > expected)
+    if signed:
+        # SEMANTICS 2.35: a contribution that the engine has not used makes a result state one more or one less.
+        more = stated - cells[NET]
+        surplus = np.maximum(more - _may_lack(cells, clock, due, resting), 0)
+        outstanding = np.abs(more) - surplus
+        processed, owed = expected - outstanding, cells[NET] > 0
+        excess = (results > 0) & (surplus > 0)
     sound = results - excess
     # SEMANTICS 2.30: a result that states the number of all events states their values.
+    shows_use = states_count and not signed
     judged = (
-        known & (results > 0) & (outstanding == 0) & (surplus == 0) & (late + rejected == 0) & (cells["unread"] == 0)
+        owed & (results > 0) & (outstanding == 0) & (surplus == 0) & (late + rejected == 0) & (cells["unread"] == 0)
     )
-    if not states_count and may_be_unread(clock):
+    if not shows_use and may_be_unread(clock):
         judged[:] = False
     tolerances = dict(cells.oracle.reads.tolerances)
     clauses = wrong_values(cells, judged, cells.oracle.stated, tolerances) if cells.oracle.stated.stated else {}
@@ -88,7 +98,8 @@ class Split:
         """Split ``outstanding``. ``resting``: a run found the pipeline at rest, and nothing was read since.
         ``counts_unconsumed``: also events that are not due count as unconsumed."""
         used = cells["expected_count"] - outstanding
-        at_rest = resting & (not clock.outputs_held)
+        holds = is_held(cells, clock)
+        at_rest = resting & (not holds)
 
         def lacking(name: str, proof_us: int | None, after_us: int, unread: Ints) -> Ints:
             through_us = clock.due_through_us(proof_us, after_us)
@@ -108,7 +119,7 @@ class Split:
         overdue = np.maximum(lacking("overdue", clock.outputs_us, overdue_after_us, of_overdue), missing)
         would_block = lacking("held", clock.unheld_outputs_us, overdue_after_us, nothing)
         # SEMANTICS 3.28: at the end of a run, an open transaction may carry what is not proven to be missing.
-        held_at_rest = resting & clock.outputs_held
+        held_at_rest = resting & holds
         would_delay, overdue = (
             np.where(held_at_rest, some, all_of) for some, all_of in ((would_miss, would_delay), (missing, overdue))
         )
@@ -132,6 +143,11 @@ class Split:
         return {"pending": pending, "overdue": overdue, "blocked": self.blocked, "missing": missing}
 
 
+def is_held(cells: Columns, clock: Clock) -> bool:
+    """Return whether an open transaction may change what is outstanding: one of answers, and of changes of a table."""
+    return clock.outputs_held or (cells.oracle.reads.signed and clock.inputs_held)
+
+
 def may_be_unread(clock: Clock) -> bool:
     """Return whether an answer to any event may have been in a gap."""
     return clock.unread_since_us is not None or clock.unprovable_offsets > 0
@@ -143,7 +159,25 @@ def due_of_rows(verdicts: pa.Table) -> Ints:
     return found
 
 
-def still_lacking(cells: Columns) -> Ints:
+def still(cells: Columns, clock: Clock, due: Due, resting: Bools) -> dict[str, Ints]:
+    """Return the classes of which a violation may stay on record, with how much of it: time retracts nothing."""
+    if not cells.oracle.reads.signed:
+        return {"missing": _still_lacking(cells)}
+    # SEMANTICS 2.35: what the engine has not used may hide as much.
+    more, hidden = cells["processed_count"] - cells[NET], _may_lack(cells, clock, due, resting)
+    return {"missing": np.maximum(hidden - more, 0), "duplicate": np.maximum(hidden + more, 0)}
+
+
+def _may_lack(cells: Columns, clock: Clock, due: Due, resting: Bools) -> Ints:
+    """Return how many contributions of each key a correct engine need not have used in its newest result."""
+    through_us = clock.due_through_us(clock.outputs_us, due.missing_after_us)
+    every, waiting = cells["expected_count"], cells["waiting_missing"] + cells["unread_missing"]
+    found = np.where(cells["withdrawn_us"] <= (ABSENT if through_us is None else through_us), waiting, every)
+    found = np.where(resting & (not is_held(cells, clock)), cells["unread"], found)
+    return np.where(may_be_unread(clock), every, found)
+
+
+def _still_lacking(cells: Columns) -> Ints:
     """Return how many of the events that were missing before may still be: time retracts no loss."""
     never_rested = cells["rest_us"] == ABSENT
     # SEMANTICS 2.21: nor does a proof that is revoked.

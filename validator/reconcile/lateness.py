@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.columns import DECODED, PAUSED, REACH, TOMBSTONE, UNDECODABLE, UNOWED
+from validator.codecs.columns import PAUSED, REACH, TOMBSTONE, UNDECODABLE, WITH_A_CELL
 from validator.model import arrays
 from validator.model.arrays import ABSENT, NEVER, Ints, ints, listed, nullable, one_array, run_starts
 from validator.reconcile.facts import Kind, Side
@@ -224,5 +224,5 @@ def _reaching(facts: pa.Table) -> pa.Table:
 def _is_ahead(facts: pa.Table) -> pa.ChunkedArray:
     """Return which rows of inputs are of events that move no watermark: further ahead than `max_ahead`, or skipped
     (`validator.reconcile.grouping`)."""
-    of_events = pc.is_in(facts["status"], pa.array([DECODED, UNOWED], facts["status"].type))
+    of_events = pc.is_in(facts["status"], pa.array(WITH_A_CELL, facts["status"].type))
     return pc.and_(of_events, pc.is_null(facts["newest_event_time_us"]))

@@ -75,6 +75,8 @@ class Newest:
         self._cells = cells
         self._by_id, self._by_key = oracle.by_id, oracle.by_key
         self._stated = oracle.stated
+        # SEMANTICS 2.35: where changes also remove events, a correct result may state fewer than the one before it.
+        self._shows_falls = oracle.stated.count_name is not None and not oracle.reads.signed
         self._topics: dict[str, int] = {}
         # Results since `settle`: row of the key, batch, offset, and lookup instant.
         self._read: list[tuple[Ints, ...]] = []
@@ -183,9 +185,9 @@ class Newest:
         is_first = np.concatenate([[True], rows[1:] != rows[:-1]])
         # The result that counted before these results is still the processed one.
         before = np.where(is_first, cells["processed_count"][rows], np.concatenate([[0], counts[:-1]]))
-        # SEMANTICS 3.12: an engine that restores a checkpoint writes its newer results again. Without their number of
-        # events, no result shows whether it is an older one.
-        falls = (counts < before) | (self._stated.count_name is None)
+        # SEMANTICS 3.12: an engine that restores a checkpoint writes its newer results again. If their number of events
+        # does not only rise, no result shows whether it is an older one.
+        falls = (counts < before) | (not self._shows_falls)
         np.maximum.at(cells.array("withdrawn_us"), rows[falls], instants[falls])
 
     def kept(self, rows: Ints) -> tuple[Ints, Ints]:

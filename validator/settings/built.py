@@ -87,8 +87,13 @@ EXPLODE: Final = Combination(
     "all evidence but `values`; keys of several fields; joins; late and rejected topics",
     "words are counted only in values, for a key of one field and without joins, late or rejected topics",
 )
+TABLES: Final = Combination(
+    ("inputs.table",),
+    "with all but a count, sums and averages of a `running_aggregate`; with `explode`, late or rejected topics",
+    "the rows of a table are judged only by a running aggregate whose results state their number, sums and averages",
+)
 COMBINATIONS: Final = (
-    *(CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, ABSENT_KEYS),
+    *(CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, ABSENT_KEYS, TABLES),
     *(WHERE, SHARED_CHANGES, EXPLODE, VALUES_BESIDE_IDS, HAVING),
 )
 """The refused combinations that do not depend on the oracle. Those of one oracle are in its `refuses`."""

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
-from validator.model.envelopes import ENVELOPES, EnvelopeKind, Operation, placed
+from validator.model.envelopes import ENVELOPES, OF_TABLES, EnvelopeKind, Operation, placed
 from validator.model.field_values import part_and_names
 from validator.settings.built import SHARED_CHANGES, Built
 from validator.settings.conditions import Where
@@ -182,6 +182,9 @@ class Input(_Events):
     text."""
     explode: Explode | None = None
     """The pipeline counts the words of a text, which is the key, and not the event itself."""
+    table: bool | None = None
+    """The topic is the changelog of a table: each change removes the row before it and adds the row after it
+    ([counts of rows](oracles/running_aggregate.md#counts-of-the-rows-of-a-table))."""
     missing_key: MissingKey = "undecodable"
     """An event of which a field of the key is absent or null is `undecodable`; it owes no result (`skip`); or null is a
     key like others, as in SQL (`owed`)."""
@@ -189,6 +192,17 @@ class Input(_Events):
     """A null value is `undecodable`; it is not an event (`ignore`); or it deletes the event of its key (`delete`).
     None: `ignore` with an `envelope`, or if the id (or, without ids, the key or the time) is a field of the value;
     else `undecodable`."""
+
+    @model_validator(mode="after")
+    def _table_has_changes(self) -> Self:
+        if not self.table:
+            return self
+        if self.envelope not in OF_TABLES:
+            problem = "the records do not have every row before a change as a whole"
+            raise broken_rule_at("table", problem, f"write envelope: {' or '.join(OF_TABLES)}, or leave it out")
+        if self.operations is not None:
+            raise broken_rule_at("operations", "every change of a table counts", "leave it out")
+        return self
 
     @model_validator(mode="after")
     def _several_are_a_text(self) -> Self:

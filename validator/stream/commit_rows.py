@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.columns import DECODED, PAUSED, TOMBSTONE, UNDECODABLE, UNEXAMINED, UNOWED
+from validator.codecs.columns import PAUSED, TOMBSTONE, UNDECODABLE, UNEXAMINED, UNOWED, WITH_A_CELL
 from validator.model.frontier import Frontier, PartitionId, PartitionSummary, RunEnd
 from validator.model.progress import IngestProgress, OffsetGap
 from validator.reconcile.facts import Kind, Side
@@ -305,7 +305,7 @@ def _first_events(facts: pa.Table) -> dict[PartitionId, int]:
     """Return the event time at the lowest decodable offset of each partition for which it was requested."""
     if facts["first_event_time_us"].null_count == facts.num_rows:
         return {}
-    decoded = facts.filter(pc.field("status").isin([DECODED, UNOWED])).sort_by("first_offset")
+    decoded = facts.filter(pc.field("status").isin(WITH_A_CELL)).sort_by("first_offset")
     # With threads the order of rows would be lost.
     groups = decoded.group_by(["topic", "partition"], use_threads=False).aggregate([("first_event_time_us", "first")])
     found = ((row["topic"], row["partition"], row["first_event_time_us_first"]) for row in groups.to_pylist())

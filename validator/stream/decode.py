@@ -152,6 +152,7 @@ def plain_events_of(
         digests=oracle.stated.digests,
         envelope=envelope,
         operations=tuple(text for text, it in envelope.meanings.items() if it in operations) if envelope else (),
+        is_table=bool(getattr(topic, "table", None)),
     )
 
 

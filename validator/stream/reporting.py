@@ -81,7 +81,7 @@ def snapshot_of(
         guarantee=config.guarantee,
         cell_noun=config.oracle.cell_noun,
         taken_us=progress.lookup_us,
-        verdicts=grade(confirmed, [*doubts, *retired], numbers_stated=_numbers_are_stated(config)),
+        verdicts=grade(confirmed, [*doubts, *retired], unclear=_unclear(config)),
         verdicts_over=_over(config, progress, record, [*doubts, *unrecorded], confirmed),
         reasons=reasons(confirmed, [*doubts, *retired, *unrecorded]),
         contributions=dict(sums.counts),
@@ -286,10 +286,15 @@ def _unrecorded(confirmed: Mapping[str, int], record: RunRecord) -> list[Doubt]:
     return [Doubt(f"it is not known when violations of class {', '.join(names)} were confirmed")] if names else []
 
 
-def _numbers_are_stated(config: Config) -> bool:
-    """Return whether a wrong value shows a loss and a repeat: an engine that drops late events may have lost none."""
+def _unclear(config: Config) -> frozenset[ViolationClass]:
+    """Return the classes that do not show whether a contribution was lost or repeated."""
+    if config.oracle.reads.signed:
+        # SEMANTICS 2.35: a lost change that removes an event looks like a repeat of one that adds it.
+        return frozenset({ViolationClass.MISSING, ViolationClass.DUPLICATE, ViolationClass.WRONG_VALUE})
     stated = config.oracle.stated
-    return not stated.stated or (stated.count_name is not None and config.timing.late_policy != "drop")
+    # An engine that drops late events may have lost none.
+    are_clear = not stated.stated or (stated.count_name is not None and config.timing.late_policy != "drop")
+    return frozenset() if are_clear else frozenset({ViolationClass.WRONG_VALUE})
 
 
 def _over(
@@ -304,7 +309,7 @@ def _over(
         since = record.recent.since(minutes, progress.lookup_us)
         # Violations that are no longer confirmed count toward no verdict.
         some = {name: min(count, confirmed.get(name, 0)) for name, count in since.items()}
-        found[span] = grade(some, doubts, numbers_stated=_numbers_are_stated(config))
+        found[span] = grade(some, doubts, unclear=_unclear(config))
     return found
 
 

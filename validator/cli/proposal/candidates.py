@@ -33,7 +33,7 @@ from validator.cli.proposal.matches import (
 )
 from validator.cli.proposal.proof import Linked, Place, place_of
 from validator.cli.proposal.times import Time
-from validator.model.envelopes import EVENTS
+from validator.model.envelopes import EVENTS, OF_TABLES
 from validator.model.wording import plural
 from validator.oracles.guesses import (
     DAY,
@@ -447,20 +447,44 @@ def _counting(topics: _Topics, keys: Sequence[KeyField], windows: _Windows, coun
 def _counting_so_far(topics: _Topics, keys: Sequence[KeyField], count: str) -> Iterator[Candidate]:
     """Results without a time that state how many events of their key there are so far."""
     guess, said, name = running(), " and ".join(key.events[0] for key in keys), _value_name(count)
+    keys = _beside_null_values(topics.output, keys)
     for at in _event_times(topics):
         for aggregate in aggregates():
             oracle = {**guess.oracle, "values": {name: aggregate}}
             document = topics.document(keys, at, (), {"values": {name: count}}, "values", oracle)
             document["outputs"] = [_with_emission(one, "cumulative") for one in document["outputs"]]
             _settle_disorder(topics, at, None, document)
-            yield Candidate(
+            found = Candidate(
                 document,
                 f"{guess.label}, key {said}",
                 f"the newest {count} equals the number of events per {said} in {{right}} of {{of}} keys",
                 {"evidence": "a result states how many events it used", "key": _key_comment(keys)},
                 (*guess.doubts, *_doubts(topics, keys, at, None)),
             )
+            yield found
+            if all(one.changes is not None and one.changes.kind in OF_TABLES for one in topics.inputs):
+                tables = [_as_table(entry) for entry in document["inputs"]]
+                yield replace(
+                    found,
+                    document={**document, "inputs": tables},
+                    label=f"rows of a table, key {said}",
+                    claim=f"the newest {count} equals the number of rows per {said} in {{right}} of {{of}} keys",
+                )
         break
+
+
+def _beside_null_values(output: Columns, keys: Sequence[KeyField]) -> Sequence[KeyField]:
+    """The same key, in the records' keys if a null value withdraws a result: it has no other field."""
+    if all(record.value is not None for record in output.sample.records):
+        return keys
+    of_keys = [path for path in output.texts if path.startswith("$key")]
+    same = (next((it for it in of_keys if output.texts[it] == output.texts[key.result]), key.result) for key in keys)
+    return [replace(key, result=path) for key, path in zip(keys, same, strict=True)]
+
+
+def _as_table(entry: Document) -> Document:
+    """An input whose changes also remove the rows before them."""
+    return _before_fields({name: it for name, it in entry.items() if name != "operations"}, "table", True)
 
 
 def _counting_words(topics: _Topics, count: str) -> Iterator[Candidate]:

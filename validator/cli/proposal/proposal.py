@@ -108,7 +108,7 @@ def _proposal(
     tried: list[tuple[Candidate, Proof]] = []
     best: tuple[Candidate, Proof] | None = None
     doubts = (*_unreadable((*of_inputs, *of_outputs)), *_of_patterns((*of_inputs, *of_outputs)))
-    doubts += tuple(_of_operations(of_inputs))
+    of_operations = tuple(_of_operations(of_inputs))
     too_short = "The sample has no window whose events are all in it: it may be too short. Try more with --records."
     if all(one.records for one in (*of_inputs, *of_outputs)):
         for group in candidates(of_inputs, of_outputs):
@@ -122,8 +122,10 @@ def _proposal(
     if best is None:
         document = {**settings, **_guess(of_inputs, of_outputs)}
         why = "Nothing is proven: the sample shows no connection between events and results. The file is a guess."
-        return Proposal(document, False, why, doubts, (), {})
+        return Proposal(document, False, why, (*doubts, *of_operations), (), {})
     candidate, proof = best
+    # Every change of a table counts.
+    doubts += () if any("table" in one for one in candidate.document["inputs"]) else of_operations
     is_proven = _is_proven(proof) and candidate.refuted is None
     if is_proven and "values" in candidate.document["oracle"]:
         candidate, proof = _with_further(candidate, proof, of_inputs, of_outputs, prover, settings)

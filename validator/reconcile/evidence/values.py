@@ -113,9 +113,10 @@ class Values(Evidence):
 
     @property
     def fingerprints_decide(self) -> bool:
-        """Whether only counts and sums are stated."""
-        # SEMANTICS 2.29: fingerprints do not show whether minima, maxima and averages are right.
-        return self.stated.add_up
+        """Whether only counts and sums of events are stated."""
+        # SEMANTICS 2.29: fingerprints do not show whether minima, maxima and averages are right, nor which events were
+        # removed.
+        return self.stated.add_up and not self.oracle.reads.signed
 
     def of_events(
         self, groups: Groups, events: pa.Table, ids: EventIds, contributing: Ints
