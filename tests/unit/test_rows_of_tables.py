@@ -351,14 +351,14 @@ def config(*settings: str) -> Config:
             "do not have every row before a change as a whole; write envelope: changelog_json",
         ),
         ("inputs.0.envelope=canal", "do not have every row before a change as a whole"),
-        ("oracle.values={orders: count, amount: max(amount)}", "only by a running aggregate whose results state"),
-        ("oracle.values={orders: count(amount), amount: sum(amount)}", "only by a running aggregate"),
+        ("oracle.values={orders: count, amount: max(amount)}", "only by results that state their number"),
+        ("oracle.values={orders: count(amount), amount: sum(amount)}", "only by results that state"),
         (
             "rejected=[{topic: r, envelope: debezium, fields: {key: status, event_time: $timestamp}}]",
-            "only by a running",
+            "only by results that state",
         ),
         ("guarantee=at_least_once", "the number of rows of a table does not show whether a pipeline is at_least_once"),
-        ("inputs.0.explode={at: space}", "only by a running aggregate"),
+        ("inputs.0.explode={at: space}", "only by results that state"),
     ],
 )
 def test_what_cannot_be_judged_is_refused(setting: str, said: str) -> None:
@@ -371,5 +371,5 @@ def test_what_cannot_be_judged_is_refused(setting: str, said: str) -> None:
 def test_windows_do_not_count_the_rows_of_a_table() -> None:
     windows = "oracle={kind: tumbling_window, size: 1m, values: {orders: count, amount: sum(amount)}}"
     start = "outputs.0.fields={key: $key, window_start: $timestamp, values: {orders: n, amount: sum}}"
-    with pytest.raises(InvalidConfigError, match="only by a running aggregate"):
+    with pytest.raises(InvalidConfigError, match="only by results that state"):
         config(windows, start, "outputs.0.emission=final")

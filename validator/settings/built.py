@@ -89,8 +89,8 @@ EXPLODE: Final = Combination(
 )
 TABLES: Final = Combination(
     ("inputs.table",),
-    "with all but a count, sums and averages of a `running_aggregate`; with `explode`, late or rejected topics",
-    "the rows of a table are judged only by a running aggregate whose results state their number, sums and averages",
+    "with all but a count, sums and averages of keys without windows; with `explode`, late or rejected topics",
+    "the rows of a table are judged only by results that state their number, sums and averages per key, without windows",
 )
 COMBINATIONS: Final = (
     *(CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, ABSENT_KEYS, TABLES),
