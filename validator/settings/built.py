@@ -90,7 +90,7 @@ EXPLODE: Final = Combination(
 TABLES: Final = Combination(
     ("inputs.table",),
     "with all but a count, sums and averages of keys without windows; with `explode`, late or rejected topics",
-    "the rows of a table are judged only by results that state their number, sums and averages per key, without windows",
+    "the rows of a table are judged only by results that state their number, sums and averages, without windows",
 )
 COMBINATIONS: Final = (
     *(CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, ABSENT_KEYS, TABLES),
