@@ -155,7 +155,7 @@ def _name(value: object) -> str:
 
 def _built(location: Place, expected: str) -> str:
     """Those of the values in pydantic's list that this version supports, joined by `or`."""
-    unbuilt = NOT_BUILT.get(spell(location)) or NOT_BUILT.get(str(location[-1])) or frozenset()
+    unbuilt = NOT_BUILT.get(spell(location)) or NOT_BUILT.get(str(location[-1])) or {}
     values = [value for value in re.findall(r"'([^']*)'", expected) if value not in unbuilt]
     return _one_of(values)
 

@@ -14,10 +14,10 @@ from pydantic_core import CoreSchema, core_schema
 
 from validator.settings.errors import broken_rule
 
-NOT_BUILT: Final[dict[str, frozenset[str]]] = {
-    "inputs.tombstone": frozenset({"delete"}),
+NOT_BUILT: Final[dict[str, dict[str, str]]] = {
+    "inputs.tombstone": {"delete": "a null value does not have the row that it deletes"},
 }
-"""Setting -> the values that are refused. Kinds of oracle are in `validator.oracles.kinds`, formats in
+"""Setting -> the values that are refused, and why. Kinds of oracle are in `validator.oracles.kinds`, formats in
 `validator.settings.formats.kinds`."""
 
 
@@ -101,8 +101,9 @@ COMBINATIONS: Final = (
 
 def refuse_unbuilt(setting: str, value: object, built: tuple[str, ...] = ()) -> None:
     """Raise PydanticCustomError if ``value`` of ``setting`` is in `NOT_BUILT`. ``built``: the values to use instead."""
-    if value in NOT_BUILT.get(setting, frozenset()):
-        raise broken_rule(f"{value} is not supported yet", f"use {' or '.join(built)}")
+    why = NOT_BUILT.get(setting, {}).get(str(value))
+    if why is not None:
+        raise broken_rule(f"{value} is not supported yet, since {why}", f"use {' or '.join(built)}")
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class Built:
     setting: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        built = tuple(v for v in get_args(source) if v not in NOT_BUILT.get(self.setting, frozenset()))
+        built = tuple(v for v in get_args(source) if v not in NOT_BUILT.get(self.setting, {}))
 
         def check(value: str) -> str:
             refuse_unbuilt(self.setting, value, built)
@@ -123,5 +124,5 @@ class Built:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         rendered = handler(schema)
         if "enum" in rendered:
-            rendered["enum"] = [v for v in rendered["enum"] if v not in NOT_BUILT.get(self.setting, frozenset())]
+            rendered["enum"] = [v for v in rendered["enum"] if v not in NOT_BUILT.get(self.setting, {})]
         return rendered
