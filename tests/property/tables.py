@@ -39,6 +39,8 @@ from validator.oracles.seam import Reads
 
 AVERAGES: Final = {"number": "count", "total": "sum(amount)", "mean": "avg(amount)", "having": "count(amount)"}
 """The aggregates from which a row can be removed again."""
+_LIFE_US: Final = 20
+"""How long a row changes: with an open transaction and a repeated row, less than the engine runs after the last row."""
 _EACH: Final = 2
 """Contributions of a change."""
 
@@ -75,18 +77,22 @@ class TableWorld(RunningWorld):
     """One random table."""
 
     def _append(self, log: Log, event: InputEvent) -> None:
+        self._live(log, event, event.broker_time_us + _LIFE_US)
+
+    def _live(self, log: Log, event: InputEvent, until_us: int) -> None:
+        """Write a version of a row, and perhaps what follows, up to an instant at which the engine still runs."""
         super()._append(log, event)
         [draft] = [draft for draft in log.drafts if draft.truth is event]
         if draft.make is None or self.rng.random() < 0.4:
             return
         # A version that was written is removed later, in the same partition.
-        later = draft.append_us + self.rng.randint(0, 30)
+        later = self.rng.randint(draft.append_us, until_us)
         wait = self.rng.choice((0, later - draft.append_us))
         gone = replace(event, id=f"-{event.id}", broker_time_us=later, event_time_us=event.event_time_us + wait)
         super()._append(log, gone)
         if self.rng.random() < 0.6 and event.id.count("'") < 2:
             key = self.rng.choice((event.key, "a", "b"))
-            self._append(log, replace(gone, id=f"{event.id}'", key=key))
+            self._live(log, replace(gone, id=f"{event.id}'", key=key), until_us)
 
     def _engine(self, habits: Habits) -> Engine:
         assert isinstance(self.timing, RunningTiming)
