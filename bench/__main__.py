@@ -139,7 +139,7 @@ def keys(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 def shapes(given: argparse.Namespace) -> list[dict[str, Any]]:
     """As `once`, for each shape."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in given.shape or SHAPES:
         shape = SHAPES[name]
         with EmbeddedBroker(heap_mb=1024) as broker:
