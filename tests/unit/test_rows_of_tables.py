@@ -373,3 +373,40 @@ def test_windows_do_not_count_the_rows_of_a_table() -> None:
     start = "outputs.0.fields={key: $key, window_start: $timestamp, values: {orders: n, amount: sum}}"
     with pytest.raises(InvalidConfigError, match="only by results that state"):
         config(windows, start, "outputs.0.emission=final")
+
+
+def aggregated(changes: Sequence[tuple[str, Row | None, Row | None]]) -> list[Record]:
+    """The results of Flink, which ignores the removal of a row from a key without rows."""
+    found: list[Record] = []
+    rows: dict[str, list[int]] = {}
+    for _, before, after in changes:
+        for row, sign in ((before, -1), (after, 1)):
+            if row is None or (sign < 0 and row[0] not in rows):
+                continue
+            status, amount = str(row[0]), cast("int", row[1])
+            number, amounts = rows.get(status, [0, 0])
+            rows[status] = [number + sign, amounts + sign * amount]
+            if not rows[status][0]:
+                del rows[status]
+            found.append(total(status, *rows.get(status, (None,))))
+    return found
+
+
+def test_a_log_that_removes_more_rows_than_it_adds_lacks_changes(tmp_path: Path) -> None:
+    """Two rows of the table are older than the log, which begins without a snapshot."""
+    whole = [("c", None, (f"kind-{n % 5}", n)) for n in range(40)]
+    changes = [*whole, ("u", ("new", 5), ("paid", 5)), ("d", ("new", 7), None)]
+    found = judged(TEXT, logs([change(*one) for one in changes], aggregated(changes)), tmp_path)
+    assert confirmed(found) == {}
+    assert found.verdicts[Guarantee.EXACTLY_ONCE] is Verdict.UNKNOWN
+    assert any("of 1 key they remove more rows than they add" in reason for reason in found.reasons)
+
+
+def test_a_truncation_may_remove_any_number_of_rows(tmp_path: Path) -> None:
+    rows = [("c", None, ("new", 5))] * 30 + [("c", None, ("paid", 1))]
+    changes = [change(*one) for one in rows]
+    changes.insert(30, change("t", None, None))
+    results = [*aggregated(rows[:30]), total("new", None), *aggregated(rows[30:])]
+    found = judged(TEXT, logs(changes, results), tmp_path)
+    assert confirmed(found) == {}
+    assert found.verdicts[Guarantee.EXACTLY_ONCE] is Verdict.UNKNOWN

@@ -16,7 +16,7 @@ from validator.model.arrays import Bools, Ints
 from validator.reconcile.cells import Columns
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import CONTRIBUTIONS, EXCESS, INCORRECT, RESULTS, VIOLATIONS, Judged
-from validator.reconcile.quantities import SIDES
+from validator.reconcile.quantities import NET, SIDES
 
 Name = tuple[str, ...]
 """A field of `CellTotals`, followed by the keys of the number in it."""
@@ -83,6 +83,13 @@ class JudgedCells(NamedTuple):
         """The violations that are not on record, by class."""
         # SEMANTICS 4.18: they stay suspected in the totals of retired cells.
         return {name: np.maximum(self.it.counts[name] - self.on_record[name], 0) for name in VIOLATIONS}
+
+    @property
+    def overdrawn(self) -> Ints:
+        """Whether a key has more removed rows of a table than added ones: 0 or 1."""
+        if not self.cells.oracle.reads.signed:
+            return np.zeros(len(self.it.in_scope), dtype=np.int64)
+        return (self.it.in_scope & (self.cells[NET] < 0)).astype(np.int64)
 
     @property
     def settled(self) -> Bools:
@@ -249,6 +256,8 @@ class CellTotals:
     settled_exact: int = _sum(
         lambda of: np.where(of.settled, np.maximum(of.it.counts["processed"] - of.it.counts["duplicate"], 0), 0)
     )
+    # SEMANTICS 2.35: keys of which more rows were removed than added.
+    overdrawn: int = _sum(lambda of: of.overdrawn)
     # SEMANTICS 5.1: the row of a key, which is not a cell, counts records, too.
     events: dict[str, int] = field(default_factory=dict, metadata=_each(lambda of: of.events, of_keys=True))
     answers: int = _sum(lambda of: of.records(Side.OUTPUT, Side.LATE, Side.REJECTED), of_keys=True)

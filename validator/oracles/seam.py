@@ -312,8 +312,8 @@ class Oracle(Frozen):
     @property
     def explained_by_one(self) -> int | None:
         """Largest number of contributions that one unreadable record may explain; None: all of a cell."""
-        # SEMANTICS 4.14: the number of its words is not known. A change adds one row and removes one.
-        return _ANY_NUMBER if self.reads.explodes else 2 if self.reads.signed else 1
+        # SEMANTICS 4.14: the number of its words is not known. 2.35: a truncation removes every row.
+        return _ANY_NUMBER if self.reads.several_of_record else 1
 
     @property
     def hidden_inputs_lose(self) -> bool:

@@ -70,7 +70,7 @@ Duration = Annotated[
 
 
 def _signed(text: object) -> int:
-    if isinstance(text, str) and text.strip().startswith("-"):
+    if isinstance(text, str) and re.match(SIGNED_PATTERN, text.strip()) and text.strip().startswith("-"):
         return -parse_duration(text.strip()[1:])
     return parse_duration(text)
 

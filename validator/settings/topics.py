@@ -183,8 +183,8 @@ class Input(_Events):
     explode: Explode | None = None
     """The pipeline counts the words of a text, which is the key, and not the event itself."""
     table: bool | None = None
-    """The topic is the changelog of a table: each [change](formats.md#change-envelopes) removes the row before it and
-    adds the row after it."""
+    """The topic has each [change](formats.md#change-envelopes) of a table once, from its first row on: it removes the
+    row before it and adds the row after it."""
     missing_key: MissingKey = "undecodable"
     """An event of which a field of the key is absent or null is `undecodable`; it owes no result (`skip`); or null is a
     key like others, as in SQL (`owed`)."""

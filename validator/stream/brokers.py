@@ -211,6 +211,7 @@ class Brokers:
         while True:
             try:
                 answer = client.committed(partitions, timeout=min(_REFUSED_SECONDS, self._timeout_seconds))
+                _refusal_in(client)  # of earlier requests
                 self.answered_at = time.monotonic()
                 return {PartitionId(p.topic, p.partition): p.offset for p in answer if p.offset >= 0}
             except KafkaException as error:

@@ -70,6 +70,8 @@ def configuration_doubts(
         yield Doubt(f"{mismatch_sentence(config.oracle, fit.mismatch)}{example_clause(config, fit)}; {_CORRECT}")
     if values_in_doubt(sums):
         yield Doubt(_values_doubt(sums))
+    if sums.overdrawn:
+        yield Doubt(_table_doubt(config, sums.overdrawn))
     if fit.growth is not None and sums.counts[ViolationClass.DUPLICATE]:
         repeats = frozenset(name for name in Guarantee if ViolationClass.DUPLICATE in VIOLATES[name])
         yield Doubt(growth_sentence(config, fit.growth), repeats)
@@ -90,6 +92,16 @@ def configuration_doubts(
     if violated:
         for side, count in misnamed(progress, sums).items():
             yield Doubt(_set_aside_doubt(config, side, count, sums.set_aside[side].matched))
+
+
+def _table_doubt(config: Config, keys: int) -> str:
+    """Why the changes of a table are not all of its changes."""
+    topics = " and ".join(one.topic for one in config.inputs if one.table)
+    return (
+        f"the changes in topic {topics} are in doubt: of {plural(keys, 'key')} they remove more rows than they add, so "
+        "some changes are not in it; it must begin with all rows of the table (Debezium: snapshot.mode initial), and "
+        "have each change once"
+    )
 
 
 _SIDES: Final = ("", "input", "output")
