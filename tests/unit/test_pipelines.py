@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -131,6 +132,21 @@ def test_aggregates_of_fields_are_proposed_beside_the_count() -> None:
         "mean": "avg(amount)",
     }
     assert "18 of 18 windows" in proposal.proof
+
+
+def test_a_table_whose_rows_have_not_changed_yet_is_proposed_as_a_table() -> None:
+    """Insertions alone fit as well, until a row is removed."""
+    counts: Counter[str] = Counter()
+    changes, results = [], []
+    for n, status, at in rows(60, 1_300, ("new", "paid", "sent")):
+        counts[status] += 1
+        changes.append(one({"before": None, "after": {"id": n, "status": status}, "op": "c", "ts_ms": at}, {"id": n}))
+        results.append(one({"status": status, "orders": counts[status]}, {"status": status}))
+    proposal = proposed(Shape({"in": log(changes)}, {"out": log(results)}, {"out": log(results)}))
+    [entry], [output] = proposal.document["inputs"], proposal.document["outputs"]
+    assert proposal.is_proven
+    assert (entry["envelope"], entry.get("table"), output["fields"]["key"]) == ("debezium", True, "$key.status")
+    assert any("fits as well with: a running aggregate" in doubt for doubt in proposal.doubts)
 
 
 def test_an_interval_that_begins_after_its_left_event_is_proposed() -> None:

@@ -445,37 +445,34 @@ def _counting(topics: _Topics, keys: Sequence[KeyField], windows: _Windows, coun
 
 
 def _counting_so_far(topics: _Topics, keys: Sequence[KeyField], count: str) -> Iterator[Candidate]:
-    """Results without a time that state how many events of their key there are so far."""
+    """Results without a time that state how many events of their key there are so far, or how many rows a table has."""
     guess, said, name = running(), " and ".join(key.events[0] for key in keys), _value_name(count)
-    keys = _beside_null_values(topics.output, keys)
-    for at in _event_times(topics):
-        for aggregate in aggregates():
-            oracle = {**guess.oracle, "values": {name: aggregate}}
-            document = topics.document(keys, at, (), {"values": {name: count}}, "values", oracle)
-            document["outputs"] = [_with_emission(one, "cumulative") for one in document["outputs"]]
-            _settle_disorder(topics, at, None, document)
-            found = Candidate(
-                document,
-                f"{guess.label}, key {said}",
-                f"the newest {count} equals the number of events per {said} in {{right}} of {{of}} keys",
-                {"evidence": "a result states how many events it used", "key": _key_comment(keys)},
-                (*guess.doubts, *_doubts(topics, keys, at, None)),
-            )
-            yield found
-            if all(one.changes is not None and one.changes.kind in OF_TABLES for one in topics.inputs):
-                tables = [_as_table(entry) for entry in document["inputs"]]
-                yield replace(
-                    found,
-                    document={**document, "inputs": tables},
-                    label=f"rows of a table, key {said}",
-                    claim=f"the newest {count} equals the number of rows per {said} in {{right}} of {{of}} keys",
-                )
-        break
+    may_be_table = all(one.changes is not None and one.changes.kind in OF_TABLES for one in topics.inputs)
+    at = next(iter(_event_times(topics)), None)
+    if at is None:
+        return
+    # A table without an update or a deletion yet counts like insertions. A file for insertions would then fail later.
+    for is_table, aggregate in product((True, False) if may_be_table else (False,), aggregates()):
+        of = _beside_null_values(topics.output, keys, may_come=is_table)
+        oracle = {**guess.oracle, "values": {name: aggregate}}
+        document = topics.document(of, at, (), {"values": {name: count}}, "values", oracle)
+        document["outputs"] = [_with_emission(one, "cumulative") for one in document["outputs"]]
+        _settle_disorder(topics, at, None, document)
+        if is_table:
+            document["inputs"] = [_as_table(entry) for entry in document["inputs"]]
+        yield Candidate(
+            document,
+            f"{'rows of a table' if is_table else guess.label}, key {said}",
+            f"the newest {count} equals the number of {'rows' if is_table else 'events'} per {said} in {{right}} of "
+            "{of} keys",
+            {"evidence": "a result states how many events it used", "key": _key_comment(of)},
+            (*guess.doubts, *_doubts(topics, of, at, None)),
+        )
 
 
-def _beside_null_values(output: Columns, keys: Sequence[KeyField]) -> Sequence[KeyField]:
-    """The same key, in the records' keys if a null value withdraws a result: it has no other field."""
-    if all(record.value is not None for record in output.sample.records):
+def _beside_null_values(output: Columns, keys: Sequence[KeyField], *, may_come: bool) -> Sequence[KeyField]:
+    """The same key, in the records' keys if a null value withdraws a result, or may: it has no other field."""
+    if not may_come and all(record.value is not None for record in output.sample.records):
         return keys
     of_keys = [path for path in output.texts if path.startswith("$key")]
     same = (next((it for it in of_keys if output.texts[it] == output.texts[key.result]), key.result) for key in keys)
