@@ -14,10 +14,18 @@ ALONE: Final = [
     ("kafka_streams", "distinct"),
     ("kafka_streams", "nexmark_q5"),
     ("kafka_streams", "session_window"),
+    ("kafka_streams", "sliding_window"),
+    ("kafka_streams", "running_aggregate"),
+    ("kafka_streams", "passthrough"),
+    ("kafka_streams", "identity"),
+    ("kafka_streams", "grep"),
+    ("kafka_streams", "distinct_count"),
     ("flink", "statistics"),
     ("flink", "wordcount"),
     ("flink", "nexmark_q7"),
+    ("flink", "nexmark_q1"),
     ("flink", "nexmark_q5"),
+    ("flink", "nexmark_q5_count"),
     ("flink", "session_window"),
     ("flink", "sample"),
     ("flink", "distinct"),
@@ -35,6 +43,21 @@ PAIRS: Final = [
     ("kafka_streams", "nexmark_q20"),
     ("flink", "nexmark_q20"),
     ("spark", "nexmark_q20"),
+    ("flink", "nexmark_q4_bids"),
+    ("flink", "traffic_join"),
 ]
 """Interval joins."""
-KILLED: Final = frozenset([*PGVALS, *ALONE, *PAIRS])
+JOINED: Final = [
+    ("flink", "nexmark_q3"),
+    ("flink", "nexmark_q8"),
+]
+"""Joins in windows."""
+STAGES: Final = [
+    ("flink", "nexmark_q4_winners"),
+    ("kafka_streams", "nexmark_q4"),
+    ("flink", "nexmark_q5_max"),
+    ("kafka_streams", "traffic_lanes"),
+    ("flink", "traffic_changes"),
+]
+"""Stages of chains, after the earlier ones on the reference engine."""
+KILLED: Final = frozenset([*PGVALS, *ALONE, *PAIRS, *JOINED, *STAGES])
