@@ -24,6 +24,7 @@ class KafkaStreamsEngine(JvmEngine):
     guarantees = ("exactly_once", "at_least_once")
     operators = ("tumbling", "distinct", "sliding", "session", "passthrough", "running_aggregate", "interval")
     runs_stages = True
+    matches = True
     lock = HERE / "kafka_streams.lock"
     sources = (SOURCES / "KafkaStreamsJob.java", *GENERIC)
     standbys = 1

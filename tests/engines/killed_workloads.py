@@ -20,6 +20,7 @@ ALONE: Final = [
     ("kafka_streams", "identity"),
     ("kafka_streams", "grep"),
     ("kafka_streams", "distinct_count"),
+    ("kafka_streams", "shufflebench"),
     ("flink", "statistics"),
     ("flink", "wordcount"),
     ("flink", "nexmark_q7"),

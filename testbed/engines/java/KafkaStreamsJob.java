@@ -124,7 +124,8 @@ public final class KafkaStreamsJob {
       }
       quietMs = 0;
       if (event.passes) {
-        context.forward(new Record<>(event.key, side + record.value(), record.timestamp()));
+        work.keyed(event).forEach(
+            one -> context.forward(new Record<>(one.key, side + record.value(), record.timestamp())));
       }
       newestMs = Math.max(newestMs, event.timeMs);
       long passed = Math.floorDiv(newestMs - work.behindMs(), work.stepMs()) * work.stepMs();
@@ -171,7 +172,9 @@ public final class KafkaStreamsJob {
       if (record.key().startsWith(MARK)) {
         passed(record.key(), Long.parseLong(record.value()), record.timestamp());
       } else {
-        take(work.event(record.value().charAt(0) - '0', record.value().substring(1)), record.timestamp());
+        Work.Event event = work.event(record.value().charAt(0) - '0', record.value().substring(1));
+        event.key = record.key(); // one of its keys, if it has several
+        take(event, record.timestamp());
       }
     }
 
@@ -471,7 +474,7 @@ public final class KafkaStreamsJob {
     for (int i = 0; i < work.sides().size(); i++) {
       int side = i;
       KStream<String, String> one = builder
-          .stream(work.sides().get(side).topic(), Consumed.with(Serdes.ByteArray(), Serdes.String()))
+          .stream(work.sides().get(side).topic(), Consumed.with(Serdes.ByteArray(), texts(work.sides().get(side))))
           .process(() -> new Split(work, side));
       events = events == null ? one : events.merge(one);
     }
@@ -483,11 +486,18 @@ public final class KafkaStreamsJob {
       default -> shuffled(events, job).process(() -> new Windows(job), "entries", "marks");
     };
     Serde<Answer> written = Serdes.serdeFrom(
-        (topic, answer) -> answer.json.getBytes(StandardCharsets.UTF_8),
+        (topic, answer) -> answer.json.getBytes(work.charset()),
         (topic, bytes) -> {
           throw new UnsupportedOperationException("answers are written only");
         });
     answers.to((key, answer, context) -> answer.topic, Produced.with(Serdes.String(), written));
+  }
+
+  /** The values of an input. */
+  private static Serde<String> texts(Work.Side side) {
+    return Serdes.serdeFrom(
+        (topic, text) -> text.getBytes(side.charset()),
+        (topic, bytes) -> bytes == null ? null : new String(bytes, side.charset()));
   }
 
   private static KStream<String, String> shuffled(KStream<String, String> events, Job job) {
