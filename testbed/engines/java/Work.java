@@ -255,9 +255,7 @@ public record Work(String operator, List<Side> sides, String output, String key,
       this.work = work;
       // One entry each time that an event is processed: without a join, a result repeats ids of events sent twice.
       boolean once = work.joins() || work.operator.equals("distinct");
-      // PGVal's results have a list of another input, too.
-      int lists = Math.max(work.sides.size(), work.idLists.size());
-      for (int i = 0; i < lists; i++) {
+      for (int i = 0; i < work.sides.size(); i++) {
         ids.add(once ? new LinkedHashSet<>() : new ArrayList<>());
       }
       totals = new String[work.aggregates.size()];
@@ -462,7 +460,9 @@ public record Work(String operator, List<Side> sides, String output, String key,
   private String listed(List<? extends Collection<String>> ids) {
     StringBuilder text = new StringBuilder();
     for (int side = 0; side < idLists.size(); side++) {
-      text.append(",\"").append(idLists.get(side)).append("\":[").append(String.join(",", ids.get(side))).append("]");
+      // PGVal's results have a list of another input, too.
+      Collection<String> some = side < ids.size() ? ids.get(side) : List.of();
+      text.append(",\"").append(idLists.get(side)).append("\":[").append(String.join(",", some)).append("]");
     }
     return text.toString();
   }
