@@ -26,7 +26,6 @@ ALONE: Final = [
     ("flink", "nexmark_q7"),
     ("flink", "nexmark_q1"),
     ("flink", "nexmark_q5"),
-    ("flink", "nexmark_q5_count"),
     ("flink", "session_window"),
     ("flink", "sample"),
     ("flink", "distinct"),
@@ -44,7 +43,6 @@ PAIRS: Final = [
     ("kafka_streams", "nexmark_q20"),
     ("flink", "nexmark_q20"),
     ("spark", "nexmark_q20"),
-    ("flink", "nexmark_q4_bids"),
     ("flink", "traffic_join"),
 ]
 """Interval joins."""
@@ -54,9 +52,7 @@ JOINED: Final = [
 ]
 """Joins in windows."""
 STAGES: Final = [
-    ("flink", "nexmark_q4_winners"),
     ("kafka_streams", "nexmark_q4"),
-    ("flink", "nexmark_q5_max"),
     ("kafka_streams", "traffic_lanes"),
     ("flink", "traffic_changes"),
 ]

@@ -179,8 +179,8 @@ class PairedRun(WorkloadRun):
 
     def __init__(self, broker: EmbeddedBroker, topic_names: Callable[[str], str], name: str, kind: str) -> None:
         super().__init__(broker, topic_names, name, kind)
-        self.right = topic_names("right")
-        broker.create_topics({self.right: PARTITIONS})
+        self.right, self.late_right = topic_names("right"), topic_names("late-right")
+        broker.create_topics(dict.fromkeys((self.right, self.late_right), PARTITIONS))
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -189,7 +189,7 @@ class PairedRun(WorkloadRun):
 
     def engine(self, name: str, folder: Path, **more: Any) -> RealEngine:
         """Return the engine, with both inputs."""
-        return super().engine(name, folder, update_input=self.right, late_updates=self.late, **more)
+        return super().engine(name, folder, update_input=self.right, late_updates=self.late_right, **more)
 
     def load(self) -> dict[str, Any]:
         """The load of both streams."""
