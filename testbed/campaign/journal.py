@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, get_args
 
+from faults.section import Section
 from testbed.campaign import result
 from testbed.campaign.matrix import Run
 from testbed.campaign.plan import CampaignPlan, PlanError
@@ -89,11 +90,10 @@ class CampaignJournal:
         settings = [line["settings"] for line in self._lines if line["event"] == "campaign"]
         before: dict[str, Any] = {}
         for earlier in reversed(settings):
-            before |= _flat(earlier)
+            before |= _flat(_completed(earlier))
         for name, value in _flat(self._plan.same_in_all).items():
-            # A key that the earlier version did not have was at its default. A schedule that is new has no runs yet.
-            field = CampaignPlan.model_fields.get(name)
-            if (was := before.get(name, value if field is None or not settings else field.default)) != value:
+            # A schedule that is new has no runs yet.
+            if (was := before.get(name, value)) != value:
                 raise PlanError(
                     f"{name}: the runs in {self._folder} were made with {was}, not {value}; restore the earlier "
                     "value, or use another results folder."
@@ -137,6 +137,21 @@ class CampaignJournal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _completed(settings: dict[str, Any]) -> dict[str, Any]:
+    """``settings`` with the keys that the version which wrote them did not have, also those of sections: they were at
+    their defaults."""
+    found = _defaults(CampaignPlan) | settings
+    for name, field in CampaignPlan.model_fields.items():
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, Section) and isinstance(found.get(name), dict):
+                found[name] = _defaults(kind) | found[name]
+    return found
+
+
+def _defaults(section: type[Section]) -> dict[str, Any]:
+    return section.model_construct().model_dump(mode="json")
 
 
 def _flat(settings: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -163,6 +164,24 @@ def test_a_campaign_that_is_resumed_may_gain_schedules_and_not_change_them(tmp_p
     opened(one="vogel-kill-1", two="vogel-kill-2")
     with pytest.raises(PlanError, match=r"schedules\.one: .*vogel-kill-1.*, not .*vogel-kill-4.*restore"):
         opened(one="vogel-kill-4")
+
+
+def test_a_campaign_of_a_version_without_some_keys_is_resumed(tmp_path: Path) -> None:
+    """The earlier version had neither `preload` nor `search.instances`, which the journal of today's has."""
+    given: dict[str, Any] = {"faults": ["none"], "search": {"rates": [500, 2000], "trial": "24s"}}
+    searching = plan(**given)
+    settings = searching.same_in_all
+    del settings["preload"], settings["search"]["instances"], settings["phases"]["control_at_most"]
+    with CampaignJournal(tmp_path, searching).open(resumes=False) as kept:
+        kept.append("campaign", settings=settings, machine="", version="")
+    CampaignJournal(tmp_path, searching).open(resumes=True).close()
+    for name, change in (
+        ("search", {"search": {"rates": [500, 2000], "trial": "60s"}}),
+        ("preload", {"preload": "5s"}),
+        (r"phases\.control_at_most", {"phases": {"control_at_most": "60s"}}),
+    ):
+        with pytest.raises(PlanError, match=f"^{name}: the runs"):
+            CampaignJournal(tmp_path, plan(**{**given, **change})).open(resumes=True)
 
 
 def test_the_same_run_has_the_same_seed_in_a_larger_campaign() -> None:
