@@ -56,7 +56,7 @@ class FaultMeasure(_Record):
     first_output_seconds: float | None = None
     latency_recovery_seconds: float | None = None
     lag_recovery_seconds: float | None = None
-    partition_downtimes_seconds: tuple[float, ...] = ()
+    partition_downtimes_seconds: tuple[float | None, ...] = ()
     """These four: `testbed.campaign.stages`."""
 
 

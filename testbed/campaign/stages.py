@@ -34,7 +34,8 @@ class Stages:
     first_output_seconds: float | None = None
     latency_recovery_seconds: float | None = None
     lag_recovery_seconds: float | None = None
-    partition_downtimes_seconds: tuple[float, ...] = ()
+    partition_downtimes_seconds: tuple[float | None, ...] = ()
+    """None: no output ended the silence."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,10 @@ def _first_output(at: Sequence[float], control: Span, after: Span) -> float | No
     return end - after.start if longest > usual and end < after.end else None
 
 
-def _downtime(at: Sequence[float], control: Span, after: Span) -> float:
-    return max(0.0, _longest(at, after)[0] - _longest(at, control)[0])
+def _downtime(at: Sequence[float], control: Span, after: Span) -> float | None:
+    """The longest silence less the longest one of the control phase; None if no output ended an outage."""
+    usual, (longest, end) = _longest(at, control)[0], _longest(at, after)
+    return None if longest > usual + _SILENCE_SECONDS and end == after.end else max(0.0, longest - usual)
 
 
 def _longest(at: Sequence[float], span: Span) -> tuple[float, float]:

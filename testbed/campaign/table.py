@@ -56,7 +56,9 @@ def _cost(name: str) -> Callable[[RunResult], float | None]:
 
 
 def _least_hit(found: RunResult) -> float | None:
-    return min(found.cost.partition_downtimes_seconds, default=None)
+    # A partition without output until the end of the load is not the least hit one, unless all are.
+    known = [seconds for seconds in found.cost.partition_downtimes_seconds if seconds is not None]
+    return min(known, default=None)
 
 
 def _phase(phase: str, name: str) -> Callable[[RunResult], float | None]:

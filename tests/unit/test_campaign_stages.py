@@ -14,11 +14,13 @@ from testbed.campaign.matrix import matrix, runs
 from testbed.campaign.result import result_of
 from testbed.campaign.sampler import GROUP, Sample
 from testbed.campaign.stages import Stages, stages
-from tests.unit.campaign_results import plan, report
+from testbed.campaign.table import _least_hit
+from tests.unit.campaign_results import fake, plan, report
 
 pytestmark = pytest.mark.unit
 STABLE = 8.0
 INJECTED, HEALED, END = 100, 110, 200
+RUN = runs(matrix(plan()).cells, plan())[0]
 
 
 def instant(second: float) -> str:
@@ -81,6 +83,22 @@ def test_a_run_without_a_change_has_recovered_at_once_and_one_that_stays_bad_has
     assert bad.latency_recovery_seconds is None
     silent = stages([fault()], results(lambda s, _: None if s >= 105 else 1.0), lags(lambda _: 5), STABLE)
     assert (silent[0].first_output_seconds, silent[0].latency_recovery_seconds) == (None, None)
+    assert silent[0].partition_downtimes_seconds == (None, None), "no output ended the silence"
+
+
+@pytest.mark.parametrize("end", ["the load's", "the next fault's"])
+def test_a_partition_without_output_until_the_end_has_no_downtime(end: str) -> None:
+    def latency(second: int, partition: int) -> float | None:
+        return None if partition == 0 and 105 <= second < (150 if end == "the next fault's" else 999) else 1.0
+
+    faults = [fault(), fault(150, 155)] if end == "the next fault's" else [fault()]
+    found = stages(faults, results(latency), lags(lambda _: 5), STABLE)[0]
+    assert found.partition_downtimes_seconds == (None, pytest.approx(0, abs=1e-6))
+    one = fake(RUN)
+    hit = one.cost.model_copy(update={"partition_downtimes_seconds": found.partition_downtimes_seconds})
+    assert _least_hit(one.model_copy(update={"cost": hit})) == pytest.approx(0, abs=1e-6)
+    hit = one.cost.model_copy(update={"partition_downtimes_seconds": (None, None)})
+    assert _least_hit(one.model_copy(update={"cost": hit})) is None
 
 
 def test_a_latency_that_rises_again_within_the_stable_time_was_not_as_before() -> None:
@@ -103,12 +121,10 @@ def test_a_fault_is_followed_until_the_next_one() -> None:
 
 
 def test_the_stages_of_several_faults_are_medians_and_one_that_is_not_known_is_the_longest() -> None:
-    wanted = plan()
-    run, *_ = runs(matrix(wanted).cells, wanted)
     several = report()
     several["faults"] = [several["faults"][0]] * 3
     of = [Stages(1.0, 7.0, None), Stages(2.0, None, None), Stages(9.0, 5.0, 3.0)]
-    found = result_of(run, several, started="", seconds=1, sent=1, settled=True, read_back=None, stages=of)  # type: ignore[arg-type]
+    found = result_of(RUN, several, started="", seconds=1, sent=1, settled=True, read_back=None, stages=of)  # type: ignore[arg-type]
     assert [one.lag_recovery_seconds for one in found.faults] == [None, None, 3.0]
     cost = found.cost
     assert (cost.first_output_seconds, cost.latency_recovery_seconds, cost.lag_recovery_seconds) == (2.0, 7.0, None)
