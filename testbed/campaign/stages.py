@@ -114,10 +114,9 @@ def _last(times: Sequence[float | None]) -> float | None:
 
 
 def _first_output(at: Sequence[float], control: Span, after: Span) -> float | None:
-    """Seconds from the injection to the end of the longest silence; None if it is not longer than one before, or if
-    no output ended it."""
+    """Seconds from the injection to the end of the longest silence; None if it is no outage, or no output ended it."""
     usual, (longest, end) = _longest(at, control)[0], _longest(at, after)
-    return end - after.start if longest > usual and end < after.end else None
+    return end - after.start if longest > usual + _SILENCE_SECONDS and end < after.end else None
 
 
 def _downtime(at: Sequence[float], control: Span, after: Span) -> float | None:

@@ -13,7 +13,7 @@ from testbed.campaign import latencies
 from testbed.campaign.matrix import matrix, runs
 from testbed.campaign.result import result_of
 from testbed.campaign.sampler import GROUP, Sample
-from testbed.campaign.stages import Stages, stages
+from testbed.campaign.stages import Span, Stages, _first_output, stages
 from testbed.campaign.table import _least_hit
 from tests.unit.campaign_results import fake, plan, report
 
@@ -72,6 +72,13 @@ def test_an_outage_of_all_partitions_ends_with_the_first_output() -> None:
     assert found.first_output_seconds == pytest.approx(25.1)
     assert found.latency_recovery_seconds == pytest.approx(25.1), "without output the latency is not as before"
     assert found.lag_recovery_seconds == 0
+
+
+@pytest.mark.parametrize(("silence", "is_outage"), [(1.003, False), (2.9, False), (3.1, True)])
+def test_a_silence_that_is_hardly_longer_than_before_is_no_outage(silence: float, *, is_outage: bool) -> None:
+    at = [*range(50, 105), *(104 + silence + second for second in range(END - 110))]
+    found = _first_output(at, Span(50, INJECTED), Span(INJECTED, END - 10))
+    assert found == (pytest.approx(4 + silence) if is_outage else None)
 
 
 def test_a_run_without_a_change_has_recovered_at_once_and_one_that_stays_bad_has_not() -> None:
