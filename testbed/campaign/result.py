@@ -53,11 +53,12 @@ class FaultMeasure(_Record):
     recovered: bool | None
     absent_because: tuple[str, ...] = ()
     healed: bool = True
+    outage: bool | None = None
     first_output_seconds: float | None = None
     latency_recovery_seconds: float | None = None
     lag_recovery_seconds: float | None = None
     partition_downtimes_seconds: tuple[float | None, ...] = ()
-    """These four: `testbed.campaign.stages`."""
+    """These five: `testbed.campaign.stages`."""
 
 
 class ReadBack(_Record):
@@ -197,7 +198,9 @@ def _of_all(faults: Sequence[FaultMeasure]) -> FaultMeasure:
         recovered=all(one.recovered for one in known) if len(known) == len(faults) else None,
         absent_because=tuple(dict.fromkeys(reason for one in faults for reason in one.absent_because)),
         healed=all(one.healed for one in faults),
-        first_output_seconds=_middle([one.first_output_seconds for one in faults]),
+        outage=None if all(one.outage is None for one in faults) else any(one.outage for one in faults),
+        # Where there was no outage, no output was missing: only one that is not known to end is censored.
+        first_output_seconds=_middle([one.first_output_seconds for one in faults if one.outage is not False]),
         latency_recovery_seconds=_middle([one.latency_recovery_seconds for one in faults]),
         lag_recovery_seconds=_middle([one.lag_recovery_seconds for one in faults]),
     )  # fmt: skip
@@ -205,7 +208,7 @@ def _of_all(faults: Sequence[FaultMeasure]) -> FaultMeasure:
 
 def _middle(values: Sequence[float | None]) -> float | None:
     """The median, in which a value that is not known is longer than any other."""
-    found = median([math.inf if value is None else value for value in values])
+    found = median([math.inf if value is None else value for value in values] or [math.inf])
     return None if math.isinf(found) else found
 
 

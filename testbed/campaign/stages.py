@@ -31,6 +31,8 @@ Points = Sequence[tuple[float, float]]
 class Stages:
     """The stages of one fault, and the longest silence of each partition less that of the control phase."""
 
+    outage: bool | None = None
+    """Whether there was a silence longer than before the fault; None: unknown."""
     first_output_seconds: float | None = None
     latency_recovery_seconds: float | None = None
     lag_recovery_seconds: float | None = None
@@ -76,6 +78,7 @@ def stages(
         after = Span(start, next((later for later in starts[number + 1 :] if later is not None), load_end))
         found.append(
             Stages(
+                _is_outage(at, control, after),
                 _first_output(at, control, after),
                 # Of a partial outage, the partitions that no fault hit would hide it.
                 _last([_returned(of, control, after, healed, stable_seconds) for of in latency.values()]),
@@ -115,14 +118,19 @@ def _last(times: Sequence[float | None]) -> float | None:
 
 def _first_output(at: Sequence[float], control: Span, after: Span) -> float | None:
     """Seconds from the injection to the end of the longest silence; None if it is no outage, or no output ended it."""
-    usual, (longest, end) = _longest(at, control)[0], _longest(at, after)
-    return end - after.start if longest > usual + _SILENCE_SECONDS and end < after.end else None
+    end = _longest(at, after)[1]
+    return end - after.start if _is_outage(at, control, after) and end < after.end else None
+
+
+def _is_outage(at: Sequence[float], control: Span, after: Span) -> bool:
+    return _longest(at, after)[0] > _longest(at, control)[0] + _SILENCE_SECONDS
 
 
 def _downtime(at: Sequence[float], control: Span, after: Span) -> float | None:
     """The longest silence less the longest one of the control phase; None if no output ended an outage."""
-    usual, (longest, end) = _longest(at, control)[0], _longest(at, after)
-    return None if longest > usual + _SILENCE_SECONDS and end == after.end else max(0.0, longest - usual)
+    longest, end = _longest(at, after)
+    is_open = end == after.end and _is_outage(at, control, after)
+    return None if is_open else max(0.0, longest - _longest(at, control)[0])
 
 
 def _longest(at: Sequence[float], span: Span) -> tuple[float, float]:

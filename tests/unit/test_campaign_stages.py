@@ -61,7 +61,7 @@ def test_each_stage_has_its_time_and_a_partition_that_no_fault_hit_no_downtime()
         return None if second < 120 else 20.0 if second < 130 else 1.1
 
     [found] = stages([fault()], results(latency), lags(lambda second: 900 if 102 <= second < 140 else 100), STABLE)
-    assert found.first_output_seconds is None, "the other partition went on"
+    assert (found.outage, found.first_output_seconds) == (False, None), "the other partition went on"
     assert found.latency_recovery_seconds == pytest.approx(30.1)
     assert found.lag_recovery_seconds == 40
     assert found.partition_downtimes_seconds == pytest.approx((19.1, 0.0))
@@ -69,7 +69,7 @@ def test_each_stage_has_its_time_and_a_partition_that_no_fault_hit_no_downtime()
 
 def test_an_outage_of_all_partitions_ends_with_the_first_output() -> None:
     [found] = stages([fault()], results(lambda s, _: None if 100 <= s < 125 else 1.0), lags(lambda _: 5), STABLE)
-    assert found.first_output_seconds == pytest.approx(25.1)
+    assert (found.outage, found.first_output_seconds) == (True, pytest.approx(25.1))
     assert found.latency_recovery_seconds == pytest.approx(25.1), "without output the latency is not as before"
     assert found.lag_recovery_seconds == 0
 
@@ -130,8 +130,26 @@ def test_a_fault_is_followed_until_the_next_one() -> None:
 def test_the_stages_of_several_faults_are_medians_and_one_that_is_not_known_is_the_longest() -> None:
     several = report()
     several["faults"] = [several["faults"][0]] * 3
-    of = [Stages(1.0, 7.0, None), Stages(2.0, None, None), Stages(9.0, 5.0, 3.0)]
+    of = [Stages(True, 1.0, 7.0, None), Stages(True, 2.0, None, None), Stages(True, 9.0, 5.0, 3.0)]
     found = result_of(RUN, several, started="", seconds=1, sent=1, settled=True, read_back=None, stages=of)  # type: ignore[arg-type]
     assert [one.lag_recovery_seconds for one in found.faults] == [None, None, 3.0]
     cost = found.cost
     assert (cost.first_output_seconds, cost.latency_recovery_seconds, cost.lag_recovery_seconds) == (2.0, 7.0, None)
+
+
+@pytest.mark.parametrize(
+    ("of", "middle"),
+    [
+        ([Stages(outage=False)] * 4 + [Stages(True, 5.0), Stages(True, 6.0)], 5.5),
+        ([Stages(outage=False), Stages(True, 5.0), Stages(True, None)], None),
+        ([Stages(outage=False), Stages(True, 5.0), Stages(True, 8.0), Stages(True, None)], 8.0),
+        ([Stages(outage=False)] * 2, None),
+    ],
+)
+def test_a_fault_without_an_outage_has_no_part_in_the_median_of_the_first_outputs(
+    of: list[Stages], middle: float | None
+) -> None:
+    several = report()
+    several["faults"] = [several["faults"][0]] * len(of)
+    found = result_of(RUN, several, started="", seconds=1, sent=1, settled=True, read_back=None, stages=of)  # type: ignore[arg-type]
+    assert found.cost.first_output_seconds == middle
