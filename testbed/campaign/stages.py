@@ -56,9 +56,10 @@ def stages(
     faults: Sequence[Mapping[str, Any]], latencies: pa.Table, samples: Sequence[Sample], stable_seconds: float
 ) -> list[Stages]:
     """The stages of each fault of a report, until the next one or the end of the load. ``latencies``: those of
-    `testbed.campaign.latencies`. ``stable_seconds``: how long a value must stay as before."""
+    `testbed.campaign.latencies`. ``samples``: without those of the load, its end is not known, and the last fault has
+    no stages. ``stable_seconds``: how long a value must stay as before."""
     group = [sample for sample in samples if sample.process == GROUP]
-    load_end = max((sample.time_us / 1e6 for sample in group if sample.produced_events), default=0.0)
+    load_end = max((sample.time_us / 1e6 for sample in group if sample.produced_events), default=None)
     lag = [(sample.time_us / 1e6, float(sample.lag_events)) for sample in group if sample.lag_events is not None]
     at = [us / 1e6 for us in latencies["time"].cast(pa.int64()).to_pylist()]
     outputs: dict[int, list[float]] = {}
@@ -72,10 +73,11 @@ def stages(
     found: list[Stages] = []
     for number, fault in enumerate(faults):
         start, control, healed = starts[number], _control(fault), _seconds(fault["healed"])
-        if start is None or control is None or healed is None:
+        end = next((later for later in starts[number + 1 :] if later is not None), load_end)
+        if start is None or control is None or healed is None or end is None:
             found.append(Stages())
             continue
-        after = Span(start, next((later for later in starts[number + 1 :] if later is not None), load_end))
+        after = Span(start, end)
         found.append(
             Stages(
                 _is_outage(at, control, after),

@@ -127,6 +127,15 @@ def test_a_fault_is_followed_until_the_next_one() -> None:
     assert unknown == [Stages()]
 
 
+def test_without_samples_of_the_load_the_last_fault_has_no_stages() -> None:
+    output = results(lambda s, _: None if 120 <= s < 140 or s >= 160 else 1.0)
+    first, last = stages([fault(110, 115), fault(150, 155)], output, [], STABLE)
+    assert (first.first_output_seconds, first.partition_downtimes_seconds) == (
+        pytest.approx(30.1), pytest.approx((20, 20))
+    )  # fmt: skip
+    assert last == Stages()
+
+
 def test_the_stages_of_several_faults_are_medians_and_one_that_is_not_known_is_the_longest() -> None:
     several = report()
     several["faults"] = [several["faults"][0]] * 3
