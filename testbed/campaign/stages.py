@@ -13,14 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
+from statistics import fmean
 from typing import Any, Final
 
 import pyarrow as pa
 
 from testbed.campaign.sampler import GROUP, Sample
 
-BAND: Final = 1.15
-"""Largest value that counts as before, as a multiple of the largest one in the control phase: Vogel et al.'s band."""
+BAND: Final = 0.15
+"""How far a value that counts as before may be above the largest one of the control phase, as a share of it, or of a
+second and of a second's load if it is smaller: a lag that was always 0 has no band of its own. The share is that of
+Vogel et al., whose band is around the mean, which a lag that grows until the next commit leaves in each interval."""
 _SILENCE_SECONDS: Final = 2.0
 """Longer than the longest silence of the control phase by this: an outage, and no jitter."""
 Points = Sequence[tuple[float, float]]
@@ -60,6 +63,7 @@ def stages(
     no stages. ``stable_seconds``: how long a value must stay as before."""
     group = [sample for sample in samples if sample.process == GROUP]
     load_end = max((sample.time_us / 1e6 for sample in group if sample.produced_events), default=None)
+    load = [(sample.time_us / 1e6, float(sample.produced_events or 0)) for sample in group]
     lag = [(sample.time_us / 1e6, float(sample.lag_events)) for sample in group if sample.lag_events is not None]
     at = [us / 1e6 for us in latencies["time"].cast(pa.int64()).to_pylist()]
     outputs: dict[int, list[float]] = {}
@@ -83,28 +87,37 @@ def stages(
                 _is_outage(at, control, after),
                 _first_output(at, control, after),
                 # Of a partial outage, the partitions that no fault hit would hide it.
-                _last([_returned(of, control, after, healed, stable_seconds) for of in latency.values()]),
-                _returned(lag, control, after, healed, stable_seconds),
+                _last([_returned(of, 1.0, control, after, healed, stable_seconds) for of in latency.values()]),
+                _returned(lag, _second_of(load, control), control, after, healed, stable_seconds),
                 tuple(_downtime(seconds, control, after) for _, seconds in sorted(outputs.items())),
             )
         )
     return found
 
 
-def _returned(points: Points, control: Span, after: Span, healed: float, stable_seconds: float) -> float | None:
-    """Seconds from the injection until the values stay as before; 0 if they never left."""
+def _second_of(load: Points, control: Span) -> float:
+    """Events that the load appends in a second of the control phase."""
+    return fmean([events for _, events in control.of(load)] or [0.0])
+
+
+def _returned(
+    points: Points, least: float, control: Span, after: Span, healed: float, stable_seconds: float
+) -> float | None:
+    """Seconds from the injection until the values stay as before; 0 if they never left. ``least``: of what the band is
+    at least a share."""
     before = [value for _, value in control.of(points)]
     seen = after.of(points)
     if not before or not seen:
         return None
+    most = max(before) + BAND * max(max(before), least)
     back: float | None = after.start
     usual, last = _longest([second for second, _ in points], control)[0], after.start
-    for second, value in [*seen, (after.end, 0.0)]:
+    for second, value in [*seen, (after.end, most)]:
         if second - last > usual + _SILENCE_SECONDS:
             back = None  # without output there is no latency, which is not as before
         if back is not None and second > max(back, healed) + stable_seconds:
             break
-        if value > BAND * max(before):
+        if value > most:
             back = None
         elif back is None:
             back = second

@@ -116,6 +116,27 @@ def test_a_latency_that_rises_again_within_the_stable_time_was_not_as_before() -
     assert found.latency_recovery_seconds == pytest.approx(18.1)
 
 
+@pytest.mark.parametrize(("usual", "again"), [(0, 1), (0, 0), (100, 114)])
+def test_a_lag_and_a_latency_return_to_values_of_0_and_below(usual: int, again: int) -> None:
+    """A load of 10 events a second. The brokers' clocks differ by 0.6 s, so that latencies are negative."""
+
+    def lag(second: int) -> int:
+        return usual if second < INJECTED else 900 if second < 130 else again
+
+    def latency(second: int, _: int) -> float:
+        return 8.0 if INJECTED <= second < 125 else -0.6 + second % 2 / 10
+
+    [found] = stages([fault()], results(latency), lags(lag), STABLE)
+    assert found.lag_recovery_seconds == 30
+    assert found.latency_recovery_seconds == pytest.approx(25.1)
+
+
+@pytest.mark.parametrize(("usual", "again"), [(0, 2), (100, 116)])
+def test_a_lag_above_the_band_has_not_returned(usual: int, again: int) -> None:
+    [found] = stages([fault()], results(lambda *_: 1.0), lags(lambda s: usual if s < 100 else again), STABLE)
+    assert found.lag_recovery_seconds is None
+
+
 def test_a_fault_is_followed_until_the_next_one() -> None:
     def latency(second: int, _: int) -> float:
         return 9.0 if 101 <= second < 150 or 152 <= second < 160 else 1.0
