@@ -19,6 +19,7 @@ from typing import Final
 
 from testbed.campaign.plan import PlanError, load
 from testbed.checkout import ROOT, python_path, streamproof
+from validator.cli.parser import port
 
 PLANS: Final = ROOT / "bench" / "plans"
 DEFAULT: Final = "pgval"
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("plan", nargs="*", help=f"some of {names}, or files (default: {DEFAULT})")
     parser.add_argument("--only", action="append", default=[], metavar="KEY=VALUE", help="as in streamproof campaign")
     parser.add_argument("--scale", metavar="NAME", help="as in streamproof campaign")
-    parser.add_argument("--metrics-port", type=int, metavar="PORT", help="as in streamproof campaign")
+    parser.add_argument("--metrics-port", type=port, metavar="PORT", help="as in streamproof campaign")
     parser.add_argument("--wait", action="store_true", help="run in the foreground")
     given = parser.parse_args(arguments)
     paths = [path_of(name) for name in given.plan or [DEFAULT]]

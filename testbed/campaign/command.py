@@ -55,8 +55,8 @@ def run(given: argparse.Namespace) -> int:
     live = LiveMetrics()
     with (
         stop_on_signals() as stop,
+        _served(live, given.metrics_port),  # a port that is refused leaves no folder
         CampaignJournal(folder, plan).open(resumes=given.resume) as kept,
-        _served(live, given.metrics_port),
     ):
         with stop.at_once():
             _prepare(chosen)

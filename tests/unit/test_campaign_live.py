@@ -8,16 +8,21 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench import campaign
 from testbed.campaign import command
 from testbed.campaign.cell import Cell
 from testbed.campaign.live import LiveMetrics, LiveServer
 from testbed.campaign.matrix import Run
 from testbed.campaign.plan import PlanError
 from testbed.campaign.sampler import GROUP, Sample
+from tests.unit.campaign_results import PLAN
+from validator.cli.parser import parse
 
 pytestmark = pytest.mark.unit
 
@@ -104,9 +109,21 @@ def test_the_metrics_of_the_runs_sidecar_are_served_too() -> None:
         assert scraped(server.url) == {}
 
 
-def test_a_port_that_is_taken_is_refused_before_the_first_run() -> None:
+def test_a_port_that_is_taken_is_refused_before_the_first_run(tmp_path: Path) -> None:
     live = LiveMetrics()
     with LiveServer(live, 0) as server:
         port = int(server.url.split(":")[2].partition("/")[0])
+        path = tmp_path / "night.yaml"
+        path.write_text(yaml.safe_dump({**PLAN, "engines": ["reference"], "faults": ["none"]}), encoding="utf-8")
         with pytest.raises(PlanError, match=f"--metrics-port {port}: .*use another port"):
-            command._served(live, port).__enter__()
+            command.run(parse(["campaign", str(path), "--metrics-port", str(port)]))
+    assert list(tmp_path.iterdir()) == [path], "no folder of results"
+
+
+@pytest.mark.parametrize("port", ["70000", "-1", "x"])
+def test_a_number_that_is_no_port_is_refused_in_one_sentence(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for read in (parse, campaign.main):
+        with pytest.raises(SystemExit) as refused:
+            read([*(["campaign"] if read is parse else []), "quick", f"--metrics-port={port}"])
+        assert refused.value.code == 2
+        assert f"argument --metrics-port: '{port}' is not a port" in capsys.readouterr().err

@@ -238,7 +238,7 @@ def _broker(commands: Any, shared: argparse.ArgumentParser) -> None:
         epilog="The broker listens on 127.0.0.1 only and keeps its data until it is stopped.\n\n"
         "exit status: 0 stopped; 2 bad usage; 3 it did not start, or ended",
     )
-    parser.add_argument("--port", type=_port, default=9092, metavar="N", help="0: a free port (default: 9092)")
+    parser.add_argument("--port", type=port, default=9092, metavar="N", help="0: a free port (default: 9092)")
     parser.add_argument(
         "--topic",
         dest="topics",
@@ -303,7 +303,7 @@ def _campaign(commands: Any, shared: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--metrics-port",
-        type=int,
+        type=port,
         metavar="PORT",
         help="serve the metrics of the current run at this port of 127.0.0.1, for Prometheus; 0: a free one",
     )
@@ -512,7 +512,8 @@ def _positive(text: str) -> int:
     return number
 
 
-def _port(text: str) -> int:
+def port(text: str) -> int:
+    """The number of a port, or 0 for a free one. Raises ArgumentTypeError."""
     if not text.isdigit() or int(text) > 65_535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port")
     return int(text)
