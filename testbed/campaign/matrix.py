@@ -137,19 +137,18 @@ def _impossible(cell: Cell, plan: CampaignPlan) -> str | None:
 
 
 def _no_shuffle(engine: str, workload: str, plan: CampaignPlan, axes: Mapping[str, str]) -> str | None:
-    if engine != REFERENCE or not named(workload).needs_shuffle or int(axes.get("parallelism", plan.parallelism)) == 1:
+    if engine != REFERENCE or not named(workload).needs_shuffle or max(plan.workers(axes)) == 1:
         return None
     return f"{engine} runs {workload} with parallelism 1 only, because partitions share its keys."
 
 
 def _no_standby(engine: str, plan: CampaignPlan, axes: Mapping[str, str], fault: FaultName) -> str | None:
     wanted = int(axes.get("standby", plan.standby))
-    workers = int(axes.get("parallelism", plan.parallelism))
     if wanted > (0 if engine == REFERENCE else REGISTRY[engine].engine.standbys):
         return f"{engine} has no standby instances."
     if wanted and engine == "flink" and fault in plan.schedules:
         return "flink has no standby instance in a run with a schedule of faults."
-    if engine == "kafka_streams" and 0 < wanted >= workers:
+    if engine == "kafka_streams" and 0 < wanted >= min(plan.workers(axes)):
         return "A standby replica of kafka_streams is on another instance, and with parallelism 1 there is none."
     return None
 

@@ -6,7 +6,7 @@ Raises PlanError with one sentence that names the file, the field and the fix.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
@@ -269,6 +269,13 @@ class CampaignPlan(Section):
         where = ", ".join(f"{name} {value}" for name, value in axes)
         plan = {**self.model_dump(mode="json", exclude={"axes", "scales"}), **values, "engine_options": options}
         return parse(plan, f"axes ({where})")
+
+    def workers(self, axes: Mapping[str, str]) -> Sequence[int]:
+        """The numbers of workers with which the cell with these axes runs: several if a search tries them."""
+        if self.search is not None and self.search.instances is not None:
+            fewest, most = self.search.instances
+            return range(fewest, most + 1)
+        return (int(axes.get("parallelism", self.parallelism)),)
 
     def of_trial(self, value: int) -> Self:
         """The plan of one trial of the search, which tries this rate, or this number of instances."""

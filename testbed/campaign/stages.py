@@ -109,7 +109,7 @@ def _returned(
     seen = after.of(points)
     if not before or not seen:
         return None
-    most = max(before) + BAND * max(max(before), least)
+    most = max(before) + BAND * max(*before, least)
     back: float | None = after.start
     usual, last = _longest([second for second, _ in points], control)[0], after.start
     for second, value in [*seen, (after.end, most)]:

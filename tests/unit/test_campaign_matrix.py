@@ -280,6 +280,25 @@ def test_cells_with_a_standby_that_an_engine_cannot_have_are_left_out() -> None:
         matrix(plan(**KILLS, standby=1))
 
 
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"engines": ["kafka_streams"], "standby": 1}, "with parallelism 1 there is none"),
+        ({"engines": ["reference"], "workloads": ["shufflebench"]}, "runs shufflebench with parallelism 1 only"),
+    ],
+)
+def test_a_search_for_instances_that_an_engine_cannot_have_is_refused(changes: dict[str, Any], sentence: str) -> None:
+    def wanted(fewest: int, **more: Any) -> Any:
+        search = {"instances": [fewest, 3]}
+        return plan(**{"guarantees": ["exactly_once"], "faults": ["none"], "partitions": 3, "search": search, **more})
+
+    assert matrix(wanted(2, engines=["kafka_streams"], standby=1)).cells
+    # The number of the plan is not that of any trial.
+    for parallelism in (1, 2):
+        with pytest.raises(PlanError, match=sentence):
+            matrix(wanted(1, parallelism=parallelism, **changes))
+
+
 def test_an_engine_that_cannot_have_a_schedule_is_left_out() -> None:
     found = matrix(plan(**{**KILLS, "engines": ["flink", "spark"], "faults": ["crash", "four"]}))
     assert [(cell.engine, cell.fault) for cell in found.cells] == [
