@@ -384,8 +384,7 @@ class OneRun:
         phases, times = self._plan.phases, self._plan.timeouts_of(self._run.cell.engine)
         read_back = self._read_back(engine)
         if self._scheduled is not None:
-            # A job that fails on poison ends its processes, in whatever way; that is what the run measures.
-            self._engine_watch = None if self._plan.poison == "fail" else self._scheduled.watch(engine)
+            self._engine_watch = self._scheduled.watch(engine, self._plan.poison)
             faults = self._scheduled.run.start(pool, engine, self._scheduled.brokers, [])
             self._stop.result(faults, meanwhile=self._look)
             return read_back

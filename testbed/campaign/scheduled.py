@@ -26,6 +26,7 @@ from testbed.demo.scenario import Scenario, scenario_of
 from testbed.demo.scenario_run import ScenarioRun
 from testbed.demo.targets import STARTED_BY
 from testbed.engines.base import ProcessEngine
+from testbed.engines.real import Poison
 from testbed.processes import OwnedProcess
 from testbed.run_files import Topics
 from testbed.stop import Stop
@@ -133,13 +134,15 @@ class ScheduledFaults:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def watch(self, engine: ProcessEngine) -> EngineWatch:
-        """The watch of the processes that no fault of the schedule ends."""
+    def watch(self, engine: ProcessEngine, poison: Poison) -> EngineWatch:
+        """The watch of the processes that no fault of the schedule ends. ``poison``: what the engine's job does."""
         names = self._scenario.instance_names
         hit = {name for step in self._scenario.timeline.steps for _, fault in step.parts for name in fault.targets}
         hit |= {name for name, starter in STARTED_BY.items() if starter in hit}
         # An engine may give up if it does not reach its broker, or its state. The supervisor starts it again.
         spared = self._scenario.kinds <= set(_HARMLESS)
+        # A job that fails on poison ends its processes, in whatever way; that is what the run measures.
+        spared = spared and (poison == "skip" or "poison" not in self._scenario.fault_kinds)
         return EngineWatch(
             engine, "failure", but=[n for n, name in enumerate(names) if name in hit or not spared]
         )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from testbed.campaign import formats, journal, one_run
+from testbed.campaign import formats, journal, one_run, scheduled
 from testbed.campaign.cell import Cell
 from testbed.campaign.engine_watch import EngineWatch
 from testbed.campaign.fault import RunFault
@@ -21,6 +21,7 @@ from testbed.campaign.journal import CampaignJournal, Heading
 from testbed.campaign.matrix import Run
 from testbed.campaign.one_run import OneRun
 from testbed.campaign.plan import FaultName
+from testbed.campaign.scheduled import ScheduledFaults
 from testbed.campaign.table import table
 from testbed.engines.base import ProcessEngine
 from testbed.stop import Stop
@@ -96,6 +97,28 @@ def test_only_the_worker_of_the_fault_and_its_supervisor_may_end(
     assert (of(engine).may_end, of(engine).may_end_later) == (meanwhile, later)
     unsupervised: Any = SimpleNamespace(instances=engine.instances[:2])
     assert (of(unsupervised).may_end, of(unsupervised).may_end_later) == (meanwhile - {2}, set())
+
+
+@pytest.mark.parametrize(("fault", "is_noticed"), [("kill", True), ("poison", False)])
+def test_a_job_that_fails_on_poison_may_end_in_a_schedule_with_poison_only(
+    engine: Sleepers, tmp_path: Path, fault: FaultName, *, is_noticed: bool
+) -> None:
+    schedules = {
+        "kill": {"kind": "process_kill", "target": {"labels": {"role": "worker"}}, "for": "5s"},
+        "poison": {"kind": "poison", "target": "click", "for": "5s", "parameters": {"at_most": 1}},
+    }
+    campaign = plan(engines=["kafka_streams"], faults=[fault], poison="fail",
+                    schedules={name: {"schedule": {"faults": [one]}} for name, one in schedules.items()})  # fmt: skip
+    cell = Cell("kafka_streams", "sst", "at_least_once", fault)
+    faults = scheduled.scenario(cell, campaign, 7)
+    [(_, one)] = faults.timeline.steps[0].parts
+    watch = ScheduledFaults(faults, tmp_path, Stop(), print, threading.Event()).watch(engine, campaign.poison)
+    hit = [number for number, name in enumerate(faults.instance_names) if name in one.targets]
+    for number in hit:
+        kill(engine, number)
+    assert watch.death() is None
+    kill(engine, next(number for number in (0, 1) if number not in hit))
+    assert (watch.death() is not None) is is_noticed
 
 
 def test_a_worker_that_dies_in_the_control_phase_fails_its_run_with_the_reason_in_the_table(
