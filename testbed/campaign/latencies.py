@@ -3,6 +3,7 @@ measures have buckets, and count a negative latency as 0.
 
 Beside the sidecar's definitions: `next_window`, from the first input of the key's next window to the result (PGVal's
 code), and `second_window`, from that of the window after it (PGVal's second gauge, for topologies with two windows).
+Only events of the first input count: PGVal's updates never set the reference.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ import pyarrow.parquet as pq
 from validator.config.load import load
 from validator.core.judging import new_cells
 from validator.measure.latency import DEFINITIONS, RESULT_COLUMNS, ResultTimes, result_times
-from validator.model.arrays import NEVER, Bools, Ints
+from validator.model.arrays import NEVER, Bools, Ints, ints
 from validator.publish.report_types import PhaseOfReport
-from validator.reconcile.cells import Cells
+from validator.reconcile.cells import Cells, contributing
 from validator.reconcile.facts import Kind, Side
 from validator.state.tables import StateTables, Table
 
@@ -34,6 +35,7 @@ _SCHEMA: Final = pa.schema(
     [("time", pa.timestamp("us", tz="UTC")), ("partition", pa.int64()), ("contributions", pa.int64())]
     + [(f"{name}_seconds", pa.float64()) for name in (*DEFINITIONS, *WINDOWS)]
 )
+_OF_EVENTS: Final = ("kind", "status", "window_start_us", "key", "first_time_us")
 _IS_FACT: Final = ds.field("kind") == Kind.FACT.value
 
 
@@ -46,17 +48,28 @@ def of_state(config: Path) -> pa.Table:
         cells.absorb(facts)
     if cells.newest is not None:
         cells.newest.settle()
+    first_us = _firsts(tables, cells, settings.inputs[0].topic)
     of_results = _IS_FACT & (ds.field("side") == Side.OUTPUT.value)
     parts = [result_times(facts, cells) for facts in tables.scan(Table.FACTS, RESULT_COLUMNS, of_results)]
-    found = [_table(cells, part) for part in parts if part is not None]
+    found = [_table(cells, part, first_us) for part in parts if part is not None]
     return pa.concat_tables(found).sort_by("time") if found else _SCHEMA.empty_table()
 
 
-def _table(cells: Cells, times: ResultTimes) -> pa.Table:
+def _firsts(tables: StateTables, cells: Cells, topic: str) -> Ints:
+    """The broker time of the first event of ``topic`` in each cell; `NEVER` if there is none."""
+    found = np.full(len(cells), NEVER, dtype=np.int64)
+    of_topic = _IS_FACT & (ds.field("side") == Side.INPUT.value) & (ds.field("topic") == topic)
+    for part in tables.scan(Table.FACTS, _OF_EVENTS, of_topic):
+        facts = contributing(part)
+        np.minimum.at(found, cells.rows_of_facts(facts), ints(facts["first_time_us"]))
+    return found
+
+
+def _table(cells: Cells, times: ResultTimes, first_us: Ints) -> pa.Table:
     since = dict(times.since)
     rows = times.rows
     for name in WINDOWS:
-        rows, first = _next(cells, rows)
+        rows, first = _next(cells, rows, first_us)
         since[name] = (first, first != NEVER)
     columns = [pa.array(times.result_us, _SCHEMA.field("time").type)]
     columns += [pa.array(times.partition), pa.array(times.contributions)]
@@ -66,14 +79,14 @@ def _table(cells: Cells, times: ResultTimes) -> pa.Table:
     return pa.table(columns, schema=_SCHEMA)
 
 
-def _next(cells: Cells, rows: Ints) -> tuple[Ints, Ints]:
+def _next(cells: Cells, rows: Ints, first_us: Ints) -> tuple[Ints, Ints]:
     """The cells of the same keys that begin at the ends of these, -1 where there is none; and their first inputs."""
     found = np.full(len(rows), -1, dtype=np.int64)
     there: Bools = rows >= 0
     if cells.oracle.has_windows and there.any():
         found[there] = cells.rows_of(cells["end_us"][rows[there]], cells.keys(rows[there]))
     first = np.full(len(rows), NEVER, dtype=np.int64)
-    first[found >= 0] = cells["first_input_time_us"][found[found >= 0]]
+    first[found >= 0] = first_us[found[found >= 0]]
     return found, first
 
 

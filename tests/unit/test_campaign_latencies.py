@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from generator.workloads.kinds import named
 from testbed.campaign import formats, latencies
 from testbed.campaign.matrix import matrix, runs
 from testbed.campaign.table import table
-from testbed.run_files import SidecarFile
+from testbed.run_files import SidecarFile, Topics
 from tests.unit.campaign_results import fake, plan
 from tests.unit.reconcile_rows import MINUTE_US, fact
 from tests.unit.retained_run import START_US, Run
@@ -33,7 +34,8 @@ def test_each_result_has_its_latencies_and_one_before_an_input_of_its_cell_is_ne
 
     def arrives(side: str, window: int, ms: int, ids: list[int]) -> None:
         us = at + ms * MILLISECOND_US
-        run.batch(us, fact(side, ids, batch=run.progress.batch + 1, lookup_us=us, window_us=window * MINUTE_US))
+        row = fact(side, ids, batch=run.progress.batch + 1, lookup_us=us, window_us=window * MINUTE_US)
+        run.batch(us, row | ({"topic": "click"} if side == "input" else {}))
 
     arrives("input", 0, 0, [1])
     arrives("input", 1, 100, [2])
@@ -50,6 +52,24 @@ def test_each_result_has_its_latencies_and_one_before_an_input_of_its_cell_is_ne
         [0.43, 0.43, 0.03, 0.03, None],
     ]
     assert [row["contributions"] for row in found] == [1, 1]
+
+
+def test_an_update_never_sets_the_reference_of_the_next_window(tmp_path: Path) -> None:
+    """Windows 0 and 1 of one key. The update of window 1 comes 300 ms before its click."""
+    run = Run(tmp_path / "state")
+
+    def arrives(side: str, topic: str, window: int, ms: int, number: int) -> None:
+        us = START_US + ms * MILLISECOND_US
+        row = fact(side, [number], batch=run.progress.batch + 1, lookup_us=us, window_us=window * MINUTE_US)
+        run.batch(us, row | {"topic": topic})
+
+    arrives("input", "click", 0, 0, 1)
+    arrives("input", "update", 1, 100, 2)
+    arrives("input", "click", 1, 400, 3)
+    arrives("output", "output", 0, 500, 1)
+    file = SidecarFile("p", "at_least_once", "reference", MINUTE_US // 1000, 1000, 2000, Topics(named("mst")))
+    [found] = latencies.of_state(file.write("127.0.0.1:1", tmp_path)).to_pylist()
+    assert (found["next_window_seconds"], found["window_close_seconds"]) == (0.1, 0.4)
 
 
 def test_percentiles_are_of_the_results_of_their_phase() -> None:
