@@ -152,7 +152,7 @@ class OneRun:
                 self._until_reported(sidecar)
                 load = load or self._start_load(stack)
                 sampler = stack.enter_context(self._sampler(engine, sidecar)) if sys.platform == "linux" else None
-                reach = Reach(self._engine_servers.partition(",")[0], self._node)
+                reach = stack.enter_context(Reach(self._engine_servers.partition(",")[0], self._node))
                 stack.enter_context(CounterSampler(reach, partial(self._live.count, "reach"), self.counters))
                 if isinstance(engine, RealEngine):
                     seen = partial(self._live.count, "engine")

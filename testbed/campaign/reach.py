@@ -4,11 +4,10 @@ is one (PGVal's pinger; its study of packet faults has a limit of 10 s, too).
 
 from __future__ import annotations
 
-import socket
-import time
-from typing import Final
+import subprocess
+import sys
+from typing import Final, Self
 
-from faults.backends.namespaces import connect_seconds
 from testbed.engines.settings import Node
 
 PART: Final = "reach"
@@ -16,30 +15,65 @@ PART: Final = "reach"
 CONNECT: Final = "connect-seconds"
 UNREACHABLE: Final = "unreachable"
 CONNECT_SECONDS_MAX: Final = 10.0
+_PINGER: Final = """
+import signal, socket, sys, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+for _ in iter(sys.stdin.readline, ""):
+    started = time.monotonic()
+    try:
+        socket.create_connection((sys.argv[1], int(sys.argv[2])), float(sys.argv[3])).close()
+        print(time.monotonic() - started, flush=True)
+    except OSError:
+        print(flush=True)
+"""
+"""Connects for each line that it reads, until its input is closed, also by the death of its parent. A process for each
+connection would cost a fortieth of a core."""
 
 
 class Reach:
-    """Connects to an address each time that it is called. The result has the form of an engine's counters."""
+    """A context manager that connects to an address each time that it is called, from a process of its own. The result
+    has the form of an engine's counters."""
 
     def __init__(self, address: str, node: Node | None) -> None:
         """``address``: host:port, as the engine uses it. ``node``: the network in which the worker is."""
-        self._address = address
-        self._node = node
+        host, _, port = address.rpartition(":")
+        inside = [] if node is None else node.entry
+        self._command = [
+            *inside, sys.executable, "-I", "-S", "-c", _PINGER, host, port, str(CONNECT_SECONDS_MAX),
+        ]  # fmt: skip
+        self._pinger: subprocess.Popen[str] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process that connects; None before the first call."""
+        return None if self._pinger is None else self._pinger.pid
 
     def __call__(self) -> dict[str, dict[str, float]]:
-        """The seconds until the connection was accepted, or that it was not within the limit."""
-        if self._node is None:
-            seconds = _connect_seconds(self._address)
-        else:
-            seconds = connect_seconds(self._node.namespace, self._address, CONNECT_SECONDS_MAX)
-        return {PART: {UNREACHABLE: 1.0} if seconds is None else {CONNECT: seconds, UNREACHABLE: 0.0}}
+        """The seconds until the connection was accepted, or that it was not within the limit. Raises OSError if there
+        is no process that connects."""
+        if self._pinger is None or self._pinger.poll() is not None:
+            self._end()
+            pipe = subprocess.PIPE
+            self._pinger = subprocess.Popen(
+                self._command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+            )  # fmt: skip
+        assert self._pinger.stdin is not None
+        assert self._pinger.stdout is not None
+        self._pinger.stdin.write("\n")
+        self._pinger.stdin.flush()
+        if not (line := self._pinger.stdout.readline()):
+            raise OSError("the process that connects to the broker has ended")
+        seconds = line.strip()
+        return {PART: {CONNECT: float(seconds), UNREACHABLE: 0.0} if seconds else {UNREACHABLE: 1.0}}
 
+    def __enter__(self) -> Self:
+        return self
 
-def _connect_seconds(address: str) -> float | None:
-    host, _, port = address.rpartition(":")
-    began = time.monotonic()
-    try:
-        with socket.create_connection((host, int(port)), CONNECT_SECONDS_MAX):
-            return time.monotonic() - began
-    except OSError:
-        return None
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        if self._pinger is not None:
+            self._pinger.kill()
+            self._pinger.communicate()
+            self._pinger = None

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from faults.backends.namespaces import why_not_here
 from testbed.campaign import counters
 from testbed.campaign.offsets import Offsets
 from testbed.campaign.reach import Reach
 from testbed.campaign.sampler import GROUP, MACHINE, Sampler, processor_seconds, write
 from testbed.engines.base import EngineError
 from testbed.engines.real import logged_counters
+from testbed.engines.settings import Node
 from testbed.engines.spark import committed_offsets
 from testbed.gc_log import Collections, GcLogs
 from testbed.processes import OwnedProcess
+from tests.process_end import await_end
 
 pytestmark = [pytest.mark.unit, pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")]
 
@@ -120,7 +125,12 @@ def test_samples_add_up_to_what_the_processes_used_and_cost_little(tmp_path: Pat
         }
         pids: dict[str, int | None] = {name: process.pid for name, process in idle.items()}
         inputs = iter(Offsets(10 * second, 10 * second - 7) for second in range(1, 10**6))
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        reach = stack.enter_context(Reach(f"127.0.0.1:{server.getsockname()[1]}", None))
+        reach()
+        pids["reach"] = reach.pid
         sampler = stack.enter_context(Sampler(lambda: dict(pids), lambda: next(inputs)))
+        connections = stack.enter_context(counters.CounterSampler(reach))
         burner = stack.enter_context(
             OwnedProcess([sys.executable, "-c", BURNER, written, done], log=tmp_path / "burner.log")
         )
@@ -131,7 +141,10 @@ def test_samples_add_up_to_what_the_processes_used_and_cost_little(tmp_path: Pat
         rows = len(pids) + 2
         while len(sampler.samples) < after + SAMPLES * rows:
             time.sleep(0.2)
-        cores = (time.process_time() - used) / (time.monotonic() - began)
+        elapsed, own = time.monotonic() - began, time.process_time() - used
+    of_reach = sum(s.processor_seconds or 0 for s in sampler.samples[after:] if s.process == "reach")
+    cores = (own + of_reach) / elapsed
+    assert len(connections.rows) >= 2 * (SAMPLES - 1)
     burned = processor_seconds(sampler.samples)["burner"]
     # The child ended between two samples at the latest: what it burned after its last sample is not seen.
     assert BURNS <= burned <= 2 * BURNS + 0.5
@@ -150,9 +163,30 @@ def test_samples_add_up_to_what_the_processes_used_and_cost_little(tmp_path: Pat
 
 
 def test_a_broker_that_accepts_no_connection_is_unreachable() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        found = Reach(address, None)()["reach"]
+    with socket.create_server(("127.0.0.1", 0)) as server, Reach(f"127.0.0.1:{server.getsockname()[1]}", None) as reach:
+        found = reach()["reach"]
+        pinger = reach.pid
         assert 0 <= found["connect-seconds"] < 5
         assert found["unreachable"] == 0
-    assert Reach(address, None)() == {"reach": {"unreachable": 1.0}}
+        server.close()
+        assert reach() == reach() == {"reach": {"unreachable": 1.0}}
+        assert pinger == reach.pid is not None, "a process for each connection costs more than all samples"
+        os.kill(pinger, signal.SIGKILL)
+        await_end(pinger)
+        with suppress(OSError):  # it had not yet ended when it was asked
+            reach()
+        assert reach() == {"reach": {"unreachable": 1.0}}
+        assert reach.pid != pinger
+
+
+@pytest.mark.skipif(why_not_here() is not None, reason=f"network namespaces: {why_not_here()}")
+def test_a_broker_is_reached_from_the_network_of_the_worker() -> None:
+    name = f"spr{os.getpid()}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = f"127.0.0.1:{server.getsockname()[1]}"
+            with Reach(address, Node(namespace=name, host="127.0.0.1", address="127.0.0.1")) as reach:
+                assert reach() == {"reach": {"unreachable": 1.0}}
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=True)
