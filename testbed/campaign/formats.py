@@ -277,7 +277,7 @@ def csv_text(table: Table) -> str:
     ]
     verdicts = [f"{name}_{verdict}" for name in GUARANTEES for verdict in ("pass", "fail", "unknown")]
     writer.writerow([*_CELL, "runs_wanted", "runs_done", "attempts_failed", "effective_guarantee", *verdicts, *names,
-                     *(f"published_{name}" for name in MEASURES)])  # fmt: skip
+                     *(f"published_{paper.lower()}_{name}" for paper, name in MEASURES)])  # fmt: skip
     for row in table.rows:
         counts = [row.verdicts[name].get(verdict, 0) for name in GUARANTEES for verdict in ("pass", "fail", "unknown")]
         measures: list[object] = []
@@ -286,8 +286,8 @@ def csv_text(table: Table) -> str:
             values = (None, None, None, 0, None, None) if found is None else astuple(found)
             measures += ["" if value is None else value for value in values]
         runs = [row.wanted, row.done, row.failed, " ".join(row.effective)]
-        there = {one.measure: one.value for one in row.published}
-        writer.writerow([*_cell(row, _CELL), *runs, *counts, *measures, *(there.get(name) for name in MEASURES)])
+        there = {(one.paper, one.measure): one.value for one in row.published}
+        writer.writerow([*_cell(row, _CELL), *runs, *counts, *measures, *map(there.get, MEASURES)])
     return out.getvalue()
 
 

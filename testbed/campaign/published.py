@@ -27,8 +27,6 @@ PGVAL: Final = "PGVal"
 OSPBENCH: Final = "OSPBench"
 LOPEZ: Final = "Lopez"
 STREAMBENCH: Final = "StreamBench"
-MEASURES: Final = ("failure_cost_seconds", "downtime_seconds", "recovery_seconds", "lost_ratio")
-"""The columns of a campaign's table of which a paper has a number."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +61,11 @@ _CRASHES: Final[Mapping[tuple[str, str, Guarantee], Mapping[str, float]]] = {
     (LOPEZ, "lost_ratio", "at_least_once"): {"flink": 0.128, "storm": 0.222, "spark": 0.0},
 }
 """(paper, measure, guarantee) -> engine -> value in the crash of a worker."""
+MEASURES: Final = (
+    (PGVAL, "failure_cost_seconds"),
+    *dict.fromkeys((paper, measure) for paper, measure, _ in _CRASHES),
+)
+"""The papers, and the columns of a campaign's table of which they have a number."""
 EXACTLY_ONCE: Final[Mapping[str, tuple[float, float | None]]] = {
     "kafka_streams": (2400 / 730, 30 / 20), "flink": (827 / 797, None),
 }  # fmt: skip

@@ -103,7 +103,12 @@ def test_csv_and_markdown_have_the_same_numbers() -> None:
     )  # fmt: skip
     assert (row["duplicate_median"], row["duplicate_min"], row["duplicate_max"]) == ("1500.0", "0", "3000")
     assert (row["runs_wanted"], row["runs_done"], row["attempts_failed"]) == ("3", "2", "1")
-    assert (row["failure_cost_seconds_median"], row["published_failure_cost_seconds"]) == ("3.0", "65")
+    assert (row["failure_cost_seconds_median"], row["published_pgval_failure_cost_seconds"]) == ("3.0", "65")
+    of_papers = {name: value for name, value in row.items() if name.startswith("published_")}
+    assert of_papers == {
+        "published_pgval_failure_cost_seconds": "65", "published_ospbench_recovery_seconds": "58",
+        "published_ospbench_downtime_seconds": "", "published_lopez_lost_ratio": "",
+    }  # fmt: skip
     text = formats.markdown(found)
     assert "| 2 of 3, 1 failed |" in text
     assert "1,500 (0 to 3,000)" in text
