@@ -166,11 +166,12 @@ def test_a_broker_that_accepts_no_connection_is_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, Reach(f"127.0.0.1:{server.getsockname()[1]}", None) as reach:
         found = reach()["reach"]
         pinger = reach.pid
+        assert pinger is not None
         assert 0 <= found["connect-seconds"] < 5
         assert found["unreachable"] == 0
         server.close()
         assert reach() == reach() == {"reach": {"unreachable": 1.0}}
-        assert pinger == reach.pid is not None, "a process for each connection costs more than all samples"
+        assert pinger == reach.pid, "a process for each connection costs more than all samples"
         os.kill(pinger, signal.SIGKILL)
         await_end(pinger)
         with suppress(OSError):  # it had not yet ended when it was asked
