@@ -36,6 +36,8 @@ DESCRIPTIONS: Final = {
 
 
 ONLY_IN_JSON: Final = {
+    "cells",
+    "cpu_to_that_of_json",
     "outcome",
     "status",
     "write_events_per_second",
@@ -110,9 +112,10 @@ def page() -> str:
 def _table(rows: list[dict[str, Any]]) -> list[str]:
     is_series = not isinstance(next(iter(rows[0].values())), str)
     rows = rows[:: 2 if is_series and len(rows) > COLUMNS_MOST else 1]
-    head = ["|  |" + " |" * len(rows), "|---|" + "---:|" * len(rows)]
     names = dict.fromkeys(name for row in rows for name in row if name not in ONLY_IN_JSON)
-    return [*head, *[f"| {name} | " + " | ".join(_shown(row.get(name, "-")) for row in rows) + " |" for name in names]]
+    lines = [f"| {name} | " + " | ".join(_shown(row.get(name, "-")) for row in rows) + " |" for name in names]
+    # The first line says what distinguishes the columns.
+    return [lines[0], "|---|" + "---:|" * len(rows), *lines[1:]]
 
 
 def _shown(value: object) -> str:
