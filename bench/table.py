@@ -36,6 +36,8 @@ DESCRIPTIONS: Final = {
 
 
 ONLY_IN_JSON: Final = {
+    "all_cpu_seconds",
+    "lag_events_last",
     "cells",
     "cpu_to_that_of_json",
     "outcome",

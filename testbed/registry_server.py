@@ -6,7 +6,6 @@ Ivy fetches its archive (142 MB) when it is first used, as the jars of the sidec
 from __future__ import annotations
 
 import hashlib
-import subprocess
 import tarfile
 import tempfile
 import time
@@ -17,26 +16,14 @@ from typing import Final, Self
 
 from testbed.ports import free_port
 from testbed.processes import OwnedProcess
-from validator.stream.jars import JarChecksumError, JarDownloadError, find_java, ivy_jar, user_cache
+from validator.stream.jars import JarChecksumError, JarDownloadError, find_java, ivy_dependency, run_ivy, user_cache
 
 VERSION: Final = "2.6.13.Final"
 """Version 3 needs Java 21."""
 _SHA256: Final = "3cda1b34aa020fb4ac4dd6a66018d757e81e437f97e20a1f92d366b70091c6ba"
 _PATH: Final = "/apis/ccompat/v7"
-_FETCH_SECONDS_MAX: Final = 900
 _START_SECONDS_MAX: Final = 180
-_MODULE: Final = f"""\
-<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
-<info organisation="streamproof" module="registry"/><configurations><conf name="default"/></configurations>
-<dependencies>
-<dependency org="io.apicurio" name="apicurio-registry-app" rev="{VERSION}" conf="default->default" transitive="false">
-<artifact name="apicurio-registry-app" type="tar.gz" ext="tar.gz" m:classifier="all"/>
-</dependency></dependencies></ivy-module>
-"""
-_SETTINGS: Final = (
-    '<ivysettings><settings defaultResolver="public"/><resolvers>'
-    '<ibiblio name="public" m2compatible="true" usepoms="false"/></resolvers></ivysettings>'
-)
+_WANTED: Final = '<artifact name={name} type="tar.gz" ext="tar.gz" m:classifier="all"/>'
 
 
 class RegistryServer:
@@ -98,15 +85,11 @@ def _unpacked() -> Path:
 
 
 def _fetch(folder: Path) -> Path:
-    (folder / "ivy.xml").write_text(_MODULE, encoding="utf-8")
-    (folder / "settings.xml").write_text(_SETTINGS, encoding="utf-8")
-    command: list[str | Path] = [find_java().executable, "-jar", ivy_jar(), "-warn"]
-    command += ["-settings", folder / "settings.xml", "-ivy", folder / "ivy.xml", "-cache", folder / "cache"]
-    command += ["-types", "tar.gz", "-retrieve", f"{folder}/[artifact].[ext]"]
-    run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_FETCH_SECONDS_MAX)
+    wanted = ivy_dependency("io.apicurio", "apicurio-registry-app", VERSION, _WANTED)
+    said = run_ivy(wanted, folder, types="tar.gz", retrieve="[artifact].[ext]")
     archive = folder / "apicurio-registry-app.tar.gz"
     if not archive.is_file():
-        raise JarDownloadError(f"Ivy could not fetch Apicurio {VERSION}: {run.stdout[-1000:]}")
+        raise JarDownloadError(f"Ivy could not fetch Apicurio {VERSION}: {said}")
     if (found := hashlib.sha256(archive.read_bytes()).hexdigest()) != _SHA256:
         raise JarChecksumError(f"The fetched Apicurio {VERSION} has sha256 {found}, and not {_SHA256}.")
     return archive

@@ -263,13 +263,28 @@ _FETCH_PREFIX = ".fetch-"
 def _run_ivy(jars: Iterable[LockedJar], folder: Path) -> str:
     """Fetch ``jars`` into ``folder/out`` with Ivy. Returns the last lines of its output, for an error message."""
     dependencies = "".join(
-        f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)} "
-        'conf="default->default" transitive="false">'
-        f'<artifact name={quoteattr(jar.artifact)} type="jar" ext="jar"/></dependency>'
+        ivy_dependency(jar.group, jar.artifact, jar.version, '<artifact name={name} type="jar" ext="jar"/>')
         for jar in jars
     )
+    return run_ivy(dependencies, folder, types="jar", retrieve="out/[organisation]/[artifact]-[revision].[ext]")
+
+
+def ivy_dependency(group: str, artifact: str, version: str, wanted: str) -> str:
+    """The element of a dependency of which only the artifact ``wanted`` is fetched; ``{name}`` in it is its name."""
+    return (
+        f"<dependency org={quoteattr(group)} name={quoteattr(artifact)} rev={quoteattr(version)} "
+        f'conf="default->default" transitive="false">{wanted.format(name=quoteattr(artifact))}</dependency>'
+    )
+
+
+def run_ivy(dependencies: str, folder: Path, *, types: str, retrieve: str) -> str:
+    """Fetch the artifacts of these ``types`` into ``folder``, at the places that the pattern ``retrieve`` names.
+
+    Returns the last lines of Ivy's output, for an error message.
+    """
     (folder / "ivy.xml").write_text(
-        '<ivy-module version="2.0"><info organisation="streamproof" module="jars"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="streamproof" module="jars"/>'
         f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies>'
         "</ivy-module>",
         encoding="utf-8",
@@ -282,8 +297,8 @@ def _run_ivy(jars: Iterable[LockedJar], folder: Path) -> str:
     )
     command: list[str | Path] = [find_java().executable, "-jar", ivy_jar(), "-warn"]
     command += ["-settings", os.environ.get("STREAMPROOF_IVY_SETTINGS") or folder / "settings.xml"]
-    command += ["-ivy", folder / "ivy.xml", "-cache", folder / "cache", "-types", "jar"]
-    command += ["-retrieve", f"{folder}/out/[organisation]/[artifact]-[revision].[ext]"]
+    command += ["-ivy", folder / "ivy.xml", "-cache", folder / "cache", "-types", types]
+    command += ["-retrieve", f"{folder}/{retrieve}"]
     try:
         run = subprocess.run(
             command,
