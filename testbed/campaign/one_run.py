@@ -333,19 +333,17 @@ class OneRun:
         return load
 
     def _shape(self, config: Path) -> None:
-        """Add the producers, updates and bursts of the plan to the configuration of the load."""
+        """Add the producers, updates, skew and shape of the rate of the plan to the configuration of the load."""
         plan, load = self._plan, yaml.safe_load(config.read_text(encoding="utf-8"))
         load["producers"] = plan.producers
         # The generator's number is that of each producer.
         load["events_per_window"] //= plan.producers
         if plan.update_percent is not None and "update_topic" in load:
             load["update_percent"] = plan.update_percent
-        if plan.bursts is not None:
-            load["rate"] = {
-                "shape": "burst", "events_per_second": plan.rate,
-                "burst_events_per_second": plan.rate * plan.bursts.times,
-                "every": f"{plan.bursts.every:g}s", "burst": f"{plan.bursts.lasts:g}s",
-            }  # fmt: skip
+        if plan.hot_share is not None:
+            load["workload"] = {"kind": load["workload"], "hot_share": plan.hot_share}
+        if (rate := plan.rate_section) is not None:
+            load["rate"] = rate
         write_yaml(config, load)
 
     def _sampler(self, engine: ProcessEngine, sidecar: DemoSidecar) -> Sampler:

@@ -11,9 +11,10 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from faults.section import Seconds, Section, problems_of
+from generator.sections import AnyRate
 from generator.workloads.kinds import DEFAULT, known, named
 from generator.workloads.traffic_join import TrafficJoin
 from testbed.campaign.search import Search
@@ -77,9 +78,28 @@ def _engine_options(options: Mapping[str, Mapping[str, str]]) -> Mapping[str, Ma
     return options
 
 
+def _shapes(given: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    for name, section in given.items():
+        if name == CONSTANT or section.get("shape") in ("max", "event_time", CONSTANT):
+            raise ValueError(f"{name}: {CONSTANT} is the plan's own rate; use another name and another shape")
+        try:
+            _RATE.validate_python(section)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            what = ": ".join((*map(str, problem["loc"][1:]), problem["msg"].removeprefix("Value error, ").rstrip(".")))
+            raise ValueError(f"{name}: {what}; docs/generator.md lists the shapes of a rate") from error
+    return given
+
+
+CONSTANT: Final = "constant"
+_RATE: Final[TypeAdapter[AnyRate]] = TypeAdapter(AnyRate)
+_OF_RATE: Final = "events_per_second"
+"""The settings of a shape that end with this are rates."""
 OnceEach = AfterValidator(_once_each)
 Text = Annotated[str, BeforeValidator(_text)]
-_GIVEN: Final = ("rate", "window", "producers", "preload", "missing_after", "keys", "update_percent")
+_GIVEN: Final = (
+    "rate", "shape", "window", "producers", "preload", "missing_after", "keys", "hot_share", "update_percent"
+)  # fmt: skip
 """Axes that are no choice of the operator: the load, the query, and the sidecar's own times."""
 _CHOSEN: Final = (
     "parallelism", "partitions", "brokers", "poison", "timeouts", "standby", "commit_interval", "session_timeout"
@@ -133,21 +153,6 @@ class Phases(Section):
         return self.seconds + longer
 
 
-class Bursts(Section):
-    """A higher rate at the end of each period."""
-
-    times: Annotated[float, Field(gt=1, le=100)]
-    """Rate of a burst, as a multiple of the plan's rate."""
-    every: Annotated[Seconds, Field(gt=0)]
-    lasts: Annotated[Seconds, Field(gt=0)]
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.lasts >= self.every:
-            raise ValueError("a burst (lasts) must be shorter than its period (every)")
-        return self
-
-
 class CampaignPlan(Section):
     """A matrix of runs and their common settings."""
 
@@ -169,6 +174,8 @@ class CampaignPlan(Section):
     window: Annotated[Seconds, Field(gt=0)] = 1.0
     keys: Annotated[int, Field(ge=1, le=100_000)] = PAGES
     """Keys of the load: each has a cell, and a part of the engine's state, in each window."""
+    hot_share: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Skew of the keys: the share of NexMark's events with a hot key; None: Beam's."""
     update_percent: Annotated[float, Field(gt=0, lt=100)] | None = None
     """Share of updates in a workload with updates; None: that of the workload."""
     parallelism: Annotated[int, Field(ge=1, le=WORKERS_MAX)] = 2
@@ -186,7 +193,12 @@ class CampaignPlan(Section):
     """Each has a replica of every topic. Three: two of them must be in sync, and leaders are placed as in PGVal."""
     producers: Annotated[int, Field(ge=1, le=16)] = 1
     """Producers of the load, which share the rate."""
-    bursts: Bursts | None = None
+    shape: str = CONSTANT
+    """Of the rate: constant, or one of ``shapes``."""
+    shapes: Annotated[
+        Mapping[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")], Mapping[str, Any]], AfterValidator(_shapes)
+    ] = {}
+    """Name -> a rate as in the generator's configuration, whose events per second are multiples of ``rate``."""
     poison: Poison = "skip"
     """What the engine's job does with a record that does not decode (the fault `poison` of a schedule)."""
     preload: Seconds = 0.0
@@ -227,6 +239,14 @@ class CampaignPlan(Section):
     def window_ms(self) -> int:
         """The window in milliseconds."""
         return round(self.window * 1000)
+
+    @property
+    def rate_section(self) -> dict[str, Any] | None:
+        """The rate in the configuration of the generator; None: constant."""
+        if self.shape == CONSTANT:
+            return None
+        of = self.shapes[self.shape]
+        return {name: float(value) * self.rate if name.endswith(_OF_RATE) else value for name, value in of.items()}
 
     @property
     def same_in_all(self) -> dict[str, Any]:
@@ -315,11 +335,11 @@ class CampaignPlan(Section):
             )
         if self.search is not None and set(self.faults) != {"none"}:
             raise ValueError("a search has no faults; write faults: [none]")
+        if self.shape != CONSTANT and self.shape not in self.shapes:
+            raise ValueError(f"shape: there is no {self.shape}; use {', '.join((CONSTANT, *self.shapes))}")
         keys = self.keys * self.producers
-        if rates and rates[0] * self.window < keys:
-            raise ValueError(
-                f"search.rates is too low for an event of each of {self.keys} pages in every window; raise it"
-            )
+        # A search has no other rate than those of its trials, the lowest of which is its first.
+        setting, least = ("search.rates", rates[0]) if rates else ("rate", self.rate)
         if self.phases.control < CONTROL_WINDOWS_LEAST * self.window:
             raise ValueError(
                 f"phases.control is shorter than {CONTROL_WINDOWS_LEAST} windows and gives no baseline: the "
@@ -335,10 +355,12 @@ class CampaignPlan(Section):
             share = workload.rarest_share
             if self.update_percent is not None and len(workload.streams) > 1:
                 share = min(self.update_percent, 100 - self.update_percent) / 100
-            if self.rate * self.window * share < keys:
+            if self.hot_share is not None and "hot_share" not in type(workload).model_fields:
+                raise ValueError(f"hot_share: {workload.kind} has no hot keys; remove it, or use NexMark's workloads")
+            if least * self.window * share < keys:
                 rarest = workload.streams[-1].name
                 raise ValueError(
-                    f"rate is too low for one {rarest} of each of {self.keys} pages in every window of "
+                    f"{setting} is too low for one {rarest} of each of {self.keys} pages in every window of "
                     f"{workload.kind}; raise it"
                 )
         if self.timeouts != "local" and self.timeouts not in PROFILES:

@@ -35,6 +35,14 @@ ROOT = Path(__file__).parents[2]
         ({"rate": 6, "window": "500ms"}, "rate is too low for one click"),
         ({"workloads": ["mst"], "rate": 40}, "rate is too low for one update"),
         ({"workloads": ["mst"], "rate": 3000, "update_percent": 0.1}, "rate is too low for one update"),
+        (
+            {"workloads": ["mst"], "faults": ["none"], "search": {"rates": [40, 9000]}},
+            "search.rates is too low for one update",
+        ),
+        ({"shape": "waves"}, "shape: there is no waves; use constant"),
+        ({"shapes": {"fast": {"shape": "max"}}}, "shapes: fast: constant is the plan's own rate; "),
+        ({"shapes": {"batches": {"shape": "micro_batches"}}}, "batches: events_per_second: Field required; "),
+        ({"hot_share": 0.5}, "hot_share: sst has no hot keys; remove it, or use NexMark's workloads"),
         ({"parallelism": 6}, "parallelism: "),
         ({"parallelism": 3}, "partitions (2) is below parallelism (3)"),
         ({"engine_options": {"reference": {"a": "b"}}}, "reference has no options; use flink"),
@@ -172,6 +180,26 @@ def test_axes_make_a_cell_for_each_combination() -> None:
         "rate 600, window 1s",
         "rate 600, window 2s",
     }
+
+
+SHAPES: dict[str, Any] = {
+    "batches": {"shape": "micro_batches", "events_per_second": 1},
+    "once": {"shape": "single_burst", "events_per_second": 0.5, "burst_events_per_second": 3, "burst": "20s"},
+}
+
+
+def test_the_shapes_of_a_rate_and_the_share_of_hot_keys_are_axes() -> None:
+    wanted = plan(
+        engines=["flink"], guarantees=["exactly_once"], faults=["none"], workloads=["nexmark_q12"], shapes=SHAPES,
+        axes={"shape": ["constant", "batches", "once"], "hot_share": [0, 0.9]},
+    )  # fmt: skip
+    plans = [wanted.on(cell.axes) for cell in matrix(wanted).cells]
+    assert [one.hot_share for one in plans] == [0, 0.9] * 3
+    assert [one.rate_section for one in plans[::2]] == [
+        None,
+        {"shape": "micro_batches", "events_per_second": 3000},
+        {"shape": "single_burst", "events_per_second": 1500, "burst_events_per_second": 9000, "burst": "20s"},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import generator.config
-from generator.sections import BurstRate
+from generator.sections import SingleBurstRate
 from testbed.campaign import one_run
 from testbed.campaign.cell import Cell
 from testbed.campaign.matrix import Run
@@ -93,12 +93,14 @@ def test_the_load_lasts_until_the_recovery_is_decided(fault: dict[str, Any] | No
     assert not is_measured({"faults": [decided]}, 2)  # type: ignore[typeddict-item]
 
 
-def test_partitions_producers_and_bursts_of_a_plan_reach_topics_and_load(
+def test_partitions_producers_and_shape_of_a_plan_reach_topics_and_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1", process=None)
-    bursts = {"times": 3, "every": "10s", "lasts": "2s"}
-    changed = plan(partitions=4, producers=2, bursts=bursts, engines=["reference"], parallelism=2, keys=12)
+    once = {"shape": "single_burst", "events_per_second": 1, "burst_events_per_second": 3, "burst": "10s"}
+    changed = plan(
+        partitions=4, producers=2, shapes={"once": once}, shape="once", engines=["reference"], parallelism=2, keys=12
+    )  # fmt: skip
     calm = Run(Cell("reference", "sst", "exactly_once", "none"), 1, 7)
     run = OneRun(calm, changed, [broker], tmp_path, Stop(), print)
     assert run._partitions == {
@@ -110,5 +112,20 @@ def test_partitions_producers_and_bursts_of_a_plan_reach_topics_and_load(
         run._start_load(stack)
     config = generator.config.load(tmp_path / "load.yaml")
     assert (config.producers, config.keys.pages, config.events_per_window) == (2, 12, 3000 // 12 // 2)
-    assert isinstance(config.rate, BurstRate)
+    assert isinstance(config.rate, SingleBurstRate)
     assert (config.rate.events_per_second, config.rate.burst_events_per_second) == (3000, 9000)
+
+
+def test_the_share_of_hot_keys_reaches_the_workload_of_the_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1", process=None)
+    skewed = plan(engines=["flink"], workloads=["nexmark_q12"], hot_share=0.9)
+    run = OneRun(
+        Run(Cell("flink", "nexmark_q12", "exactly_once", "none"), 1, 7), skewed, [broker], tmp_path, Stop(), print
+    )
+    monkeypatch.setattr(one_run, "OwnedProcess", lambda *_, **__: SimpleNamespace(kill=lambda: None))
+    with ExitStack() as stack:
+        run._start_load(stack)
+    workload = generator.config.load(tmp_path / "load.yaml").workload
+    assert (workload.kind, workload.model_dump()["hot_share"]) == ("nexmark_q12", 0.9)
