@@ -50,6 +50,17 @@ class CounterSampler(PeriodicSampler):
             self._seen(rows)
 
 
+def batch_seconds(rows: Sequence[Row], begin_us: int, end_us: int) -> list[float]:
+    """How long each batch with input took that an engine of micro-batches (Spark) counted within a time."""
+    seen: dict[tuple[int, str], dict[str, float]] = {}
+    for at_us, part, name, value in rows:
+        if begin_us <= at_us <= end_us:
+            seen.setdefault((at_us, part), {})[name] = value
+    # The newest batch is counted each second, until it is not the newest any more.
+    batches = {(part, of["batch"]): of for (_, part), of in seen.items() if "batch" in of and "trigger-ms" in of}
+    return [of["trigger-ms"] / 1000 for of in batches.values() if of.get("input-rows")]
+
+
 def write(path: Path, rows: Sequence[Row]) -> None:
     """Write the rows as Parquet. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -58,8 +58,9 @@ class CampaignEnvironment:
         """Do one run and store its whole report beside its result. Raises the errors of `OneRun.do`."""
         return self.trial(run, self._plan.on(run.cell.axes))[0]
 
-    def trial(self, run: Run, plan: CampaignPlan) -> tuple[RunResult, list[Sample]]:
-        """Do one run by ``plan``, which differs in rate and phases; also return what its processes used."""
+    def trial(self, run: Run, plan: CampaignPlan) -> tuple[RunResult, list[Sample], list[counters.Row]]:
+        """Do one run by ``plan``, which differs in rate and phases; also return what its processes used, and what the
+        engine counted."""
         if run.cell.fault in plan.schedules:
             one, (found, report) = self._with_schedule(run, plan)
         else:
@@ -75,7 +76,7 @@ class CampaignEnvironment:
             counters.write(self._plan.results / "series" / f"{run.name}.counters.parquet", one.counters)
         if one.samples:
             sampler.write(self._plan.results / "series" / f"{run.name}.parquet", one.samples)
-        return found, one.samples
+        return found, one.samples, one.counters
 
     def _on_shared_broker(self, run: Run, plan: CampaignPlan) -> tuple[OneRun, tuple[RunResult, str]]:
         brokers = self._running_brokers(plan.brokers)

@@ -2,9 +2,10 @@
 over trials, each judged by declared criteria.
 
 Criteria (Henning and Hasselbring's Theodolite: slope of the lag; PGVal: latency that does not grow): over a trial, the
-lag of the engine's consumer group and the median latency must not grow, and everything must be settled after it. Both
-slopes are shares of the load: a lag that grows by 0.1 events for each event sent, or a latency that grows by 0.1 s each
-second, means that a tenth of the load is too much.
+lag of the engine's consumer group and the median latency must not grow, and everything must be settled after it. An
+engine of micro-batches must also end its median batch within their interval (Qian et al.: otherwise it is unhealthy).
+Both slopes are shares of the load: a lag that grows by 0.1 events for each event sent, or a latency that grows by 0.1 s
+each second, means that a tenth of the load is too much.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import linear_regression
+from statistics import linear_regression, median
 from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
@@ -78,6 +79,10 @@ class Observed:
     lag_events: Sequence[tuple[float, float]]
     latency_seconds: Sequence[tuple[float, float]]
     settled: bool
+    batch_seconds: Sequence[float] = ()
+    """How long each micro-batch took; none: the engine has no such batches."""
+    interval_seconds: float = 0.0
+    """Of micro-batches. 0: a batch begins when the last one ends, so its length says nothing."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,9 @@ def judged(rate: int, seen: Observed, rules: Search) -> Trial:
         for name, slope in (("the lag", lag), ("the latency", latency))
         if slope is not None and slope > rules.slope_most
     ]
+    batch = median(seen.batch_seconds) if seen.batch_seconds else 0.0
+    if 0 < seen.interval_seconds < batch:
+        why.append(f"the median batch took {batch:.2f} s, longer than its interval of {seen.interval_seconds:g} s")
     return Trial(rate, not why, "; ".join(why) or "sustained", _rounded(lag), _rounded(latency))
 
 

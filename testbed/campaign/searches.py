@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from faults.section import text_of
-from testbed.campaign import search
+from testbed.campaign import counters, search
+from testbed.campaign.counters import Row
 from testbed.campaign.journal import CampaignJournal
 from testbed.campaign.matrix import Run
 from testbed.campaign.plan import CampaignPlan
@@ -26,7 +27,7 @@ _PHASES: Final = ("control", "failure", "recovery")
 class Trials(Protocol):
     """What runs a trial: `CampaignEnvironment`."""
 
-    def trial(self, run: Run, plan: CampaignPlan) -> tuple[RunResult, list[Sample]]:
+    def trial(self, run: Run, plan: CampaignPlan) -> tuple[RunResult, list[Sample], list[Row]]:
         """Do one run by ``plan``."""
 
 
@@ -57,12 +58,13 @@ def do(
                 one, tried, began = replace(run, rate=rate), plan.on(run.cell.axes).of_trial(rate), time.monotonic()
                 kept.append("started", run=one.name)
                 try:
-                    found, samples = environment.trial(one, tried)
+                    found, *seen = environment.trial(one, tried)
                 except BaseException as error:
                     kept.append("failed", run=one.name, reason=f"{type(error).__name__}: {error}")
                     raise
                 kept.append("done", run=one.name)
-                remembered[rate] = replace(search.judged(tried.rate, observed(found, samples, tried), rules), rate=rate)
+                trial = search.judged(tried.rate, observed(found, *seen, tried), rules)
+                remembered[rate] = replace(trial, rate=rate)
                 search.write(plan.results, run.name, list(remembered.values()))
                 took = text_of(round(time.monotonic() - began))
                 say(f"{run.name}: {rate} {unit}: {remembered[rate].because} ({took})")
@@ -74,7 +76,7 @@ def do(
         write(plan, rules, chosen)
 
 
-def observed(found: RunResult, samples: Sequence[Sample], plan: CampaignPlan) -> Observed:
+def observed(found: RunResult, samples: Sequence[Sample], counted: Sequence[Row], plan: CampaignPlan) -> Observed:
     """What was seen of a trial, while its load lasted and without its warm-up."""
     phases = plan.phases
     begin_us = found.phases_begin_us or 0
@@ -92,7 +94,11 @@ def observed(found: RunResult, samples: Sequence[Sample], plan: CampaignPlan) ->
         if (seconds := measured.get(name)) is not None
     ]
     during = [point for point in lag if phases.warm_up <= point[0] <= phases.seconds]
-    return Observed(found.offered_per_second or 0.0, during, latency, found.settled)
+    begin, end = (begin_us + round(seconds * 1e6) for seconds in (phases.warm_up, phases.seconds))
+    return Observed(
+        found.offered_per_second or 0.0, during, latency, found.settled, counters.batch_seconds(counted, begin, end),
+        plan.timeouts_of(found.engine).commit_interval_seconds,
+    )  # fmt: skip
 
 
 def write(plan: CampaignPlan, rules: Search, chosen: Sequence[Run]) -> Path:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from testbed.campaign import command, formats, journal
+from testbed.campaign.counters import Row
 from testbed.campaign.journal import CUT_OFF
 from testbed.campaign.matrix import Run
 from testbed.campaign.plan import CampaignPlan
@@ -35,11 +36,11 @@ class FakeEnvironment:
     def __init__(self, *_: Any, **__: Any) -> None:
         self.run = type(self).makes
 
-    def trial(self, run: Run, plan: CampaignPlan) -> tuple[RunResult, list[Sample]]:
+    def trial(self, run: Run, plan: CampaignPlan) -> tuple[RunResult, list[Sample], list[Row]]:
         """An engine that consumes `CAPACITY` events a second."""
         beyond = max(0, plan.rate - CAPACITY)
         samples = [Sample(s * 1_000_000, GROUP, lag_events=50 + beyond * s) for s in range(int(plan.phases.seconds))]
-        return fake(run, offered_per_second=float(plan.rate)), samples
+        return fake(run, offered_per_second=float(plan.rate)), samples, []
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from testbed.campaign.counters import batch_seconds
 from testbed.campaign.plan import PlanError
 from testbed.campaign.search import Observed, Search, Trial, judged, markdown, read, search, write
 from tests.unit.campaign_results import plan
@@ -98,12 +99,25 @@ FLAT = tuple((float(second), 100.0) for second in range(20))
         (Observed(1000, (), FLAT[:1], settled=True), "neither lag nor latency"),
         (Observed(1000, [(s, 50 * s) for s, _ in FLAT], FLAT, settled=True), "the lag grew by 0.050"),
         (Observed(1000, FLAT, [(s, s / 10) for s, _ in FLAT], settled=True), "the latency grew by 0.100"),
+        (Observed(1000, FLAT, FLAT, True, (0.5, 1.25, 1.5), 1.0), "the median batch took 1.25 s, longer than its int"),
+        (Observed(1000, FLAT, FLAT, True, (0.5, 0.75, 1.5), 1.0), "sustained"),
+        (Observed(1000, FLAT, FLAT, True, (0.5, 1.25, 1.5), 0.0), "sustained"),
     ],
 )
 def test_each_criterion_alone_fails_a_rate(seen: Observed, reason: str) -> None:
     trial = judged(1000, seen, Search(rates=(1, 2)))
     assert trial.because.startswith(reason)
     assert trial.sustained is (reason == "sustained")
+
+
+def test_a_batch_counts_once_if_it_had_input_within_the_trial() -> None:
+    counted = [(1, 0, 10, 900), (2, 1, 10, 400), (3, 1, 10, 400), (4, 2, 0, 50), (5, 3, 10, 600), (9, 4, 10, 700)]
+    rows = [
+        (at, "driver-0", name, float(value))
+        for at, *values in counted
+        for name, value in zip(("batch", "input-rows", "trigger-ms"), values, strict=True)
+    ]
+    assert batch_seconds([*rows, (3, "reach", "connect-seconds", 0.1)], 2, 5) == [0.4, 0.6]
 
 
 def test_trials_are_kept_and_shown(tmp_path: Path) -> None:
