@@ -12,7 +12,7 @@ from typing import Final
 from testbed.campaign.advice import advice, penalties
 from testbed.campaign.journal import Failure
 from testbed.campaign.published import EXACTLY_ONCE, MEASURES, PENALTIES, Published
-from testbed.campaign.table import COLUMNS, GUARANTEES, Column, Row, Spread, Table, orders
+from testbed.campaign.table import COLUMNS, GUARANTEES, OF_PHASES, OF_RUN, Column, Row, Spread, Table, orders
 from validator.publish.atomic import replace_file
 
 FILES: Final = ("table.md", "table.csv")
@@ -20,8 +20,6 @@ _NONE: Final = "–"
 _ENGINES_LEAST: Final = 2
 _CELL: Final = ("engine", "workload", "guarantee", "fault", "setting")
 """Of a cell. The setting has its values on the axes of the plan."""
-_RELIABILITY: Final = COLUMNS[:16]
-_PHASES: Final = COLUMNS[16:]
 _NOTE: Final = (
     f"Medians over the repetitions, with minimum and maximum in brackets. {_NONE}: no run has that measure; the "
     "reasons are below. Counts are contributions of a whole run; reliability is the share of expected "
@@ -86,20 +84,20 @@ def grids(table: Table) -> list[Grid]:
                 "runs",
                 "read back",
                 *(f"verdict {_words(name)}" for name in GUARANTEES),
-                *map(_title, _RELIABILITY),
+                *map(_title, OF_RUN),
             ],
             [
                 [*_cell(row, titles), _runs(row), _words(", ".join(row.effective)) or _NONE]
                 + [_verdicts(row, name) for name in GUARANTEES]
-                + [shown(row.measures[column.name], column, row.done) for column in _RELIABILITY]
+                + [shown(row.measures[column.name], column, row.done) for column in OF_RUN]
                 for row in table.rows
             ],
         ),
         (
             "Throughput and latency by phase",
-            [*titles, *map(_title, _PHASES)],
+            [*titles, *map(_title, OF_PHASES)],
             [
-                [*_cell(row, titles), *(shown(row.measures[column.name], column, row.done) for column in _PHASES)]
+                [*_cell(row, titles), *(shown(row.measures[column.name], column, row.done) for column in OF_PHASES)]
                 for row in table.rows
             ],
         ),

@@ -19,7 +19,7 @@ from testbed.campaign.cell import Cell
 from testbed.campaign.figures import Bars, Boxed
 from testbed.campaign.formats import Grid, grids, lists
 from testbed.campaign.result import LATENCY, RunResult
-from testbed.campaign.sampler import GROUP, MACHINE
+from testbed.campaign.sampler import GROUP, part_of
 from testbed.campaign.table import Table
 from validator.model.terminal import plain_lines
 from validator.publish.atomic import replace_file
@@ -33,8 +33,6 @@ _INPUTS: Final = ("records-consumed-total", "read-records")
 _WORKER: Final = re.compile(r"-(\d+)(?:-node|-link)?$")
 _FIRST: Final = ("Findings", "Advice")
 """Lists above the figures."""
-_OTHERS: Final = ("broker", "sidecar", "campaign")
-"""Sampled processes that are no part of the engine."""
 COLUMNS: Final = (
     "time", "output_per_second", "latency_p50_seconds", "latency_p99_seconds", "lag_events",
     "engine_cores", "broker_cores", "sidecar_cores", "engine_megabytes", "hit_per_second", "others_per_second",
@@ -200,9 +198,7 @@ def _add(of: dict[str, float], sample: Mapping[str, Any]) -> None:
     if process == GROUP:
         if sample["lag_events"] is not None:
             of["lag_events"] = sample["lag_events"]
-    elif process != MACHINE:
-        part = process.partition("-")[0]  # of broker-2, broker
-        part = part if part in _OTHERS else "engine"
+    elif (part := part_of(process)) is not None:
         if sample["processor_seconds"] is not None:
             of[f"{part}_cores"] = of.get(f"{part}_cores", 0.0) + sample["processor_seconds"]
         if sample["memory_bytes"] is not None:

@@ -30,6 +30,8 @@ from validator.state.tables import StateTables, Table
 
 PERCENTILES: Final = (1, 5, 25, 50, 75, 95, 99, 99.9, 99.99, 99.999)
 """Of the results of a phase, by nearest rank: of fewer than 100,000 results the last one is the largest value."""
+LAST_SECONDS: Final = (20, 720)
+"""Vogel et al. give percentiles over the last so many seconds."""
 WINDOWS: Final = ("next_window", "second_window")
 _SCHEMA: Final = pa.schema(
     [("time", pa.timestamp("us", tz="UTC")), ("partition", pa.int64()), ("contributions", pa.int64())]
@@ -103,12 +105,19 @@ def write(path: Path, latencies: pa.Table) -> None:
     partial.replace(path)
 
 
-def by_phase(latencies: pa.Table, phases: Sequence[PhaseOfReport]) -> dict[str, dict[str, dict[str, float]]]:
+def by_phase(
+    latencies: pa.Table, phases: Sequence[PhaseOfReport], load_us: tuple[int, int] | None = None
+) -> dict[str, dict[str, dict[str, float]]]:
     """Definition -> phase -> name of a number -> its value: the percentiles, mean and standard deviation in seconds,
-    and the number of results and of negative latencies. Of each kind of phase the first counts."""
+    and the number of results and of negative latencies. Of each kind of phase the first counts. ``load_us``: begin and
+    end of the load; its last seconds (`LAST_SECONDS`) are phases, too, if it has so many."""
     of: dict[str, tuple[int, int]] = {}
     for phase in phases:
-        of.setdefault(phase["phase"], (_micros(phase["start"], 0), _micros(phase["end"], NEVER)))
+        of.setdefault(phase["phase"], (micros(phase["start"], 0), micros(phase["end"], NEVER)))
+    for seconds in LAST_SECONDS if load_us is not None else ():
+        begin, end = load_us
+        if end - begin >= seconds * 1_000_000:
+            of[f"last {seconds} s"] = (end - seconds * 1_000_000, end)
     at = latencies["time"].cast(pa.int64()).to_numpy()
     found: dict[str, dict[str, dict[str, float]]] = {}
     for name in (*DEFINITIONS, *WINDOWS):
@@ -132,5 +141,6 @@ def _numbers(values: npt.NDArray[np.float64]) -> dict[str, float]:
     return {name: round(value, 6) for name, value in numbers.items()}
 
 
-def _micros(instant: str | None, otherwise: int) -> int:
+def micros(instant: str | None, otherwise: int) -> int:
+    """An instant of a report in microseconds; ``otherwise`` without one."""
     return otherwise if instant is None else round(datetime.fromisoformat(instant).timestamp() * 1e6)

@@ -14,17 +14,16 @@ Consumed = Callable[[], Mapping[tuple[str, int], int] | None]
 _ANSWER_SECONDS_MAX: Final = 0.9
 
 
+Partition = tuple[str, int]
+
+
 @dataclass(frozen=True)
 class Offsets:
-    """The events in the inputs, and those that the engine has consumed; None: it has committed nothing."""
+    """The events in each partition of the inputs, and those that the engine has consumed; None: it has committed
+    nothing."""
 
-    produced: int
-    consumed: int | None
-
-    @property
-    def lag(self) -> int | None:
-        """The events that the engine has not consumed yet."""
-        return None if self.consumed is None else max(0, self.produced - self.consumed)
+    produced: Mapping[Partition, int]
+    consumed: Mapping[Partition, int] | None
 
 
 class InputOffsets:
@@ -48,11 +47,11 @@ class InputOffsets:
             through = self._consumed()
             ends = self._admin.list_offsets(
                 {partition: OffsetSpec.latest() for partition in self._partitions}, request_timeout=_ANSWER_SECONDS_MAX
-            ).values()
-            produced = sum(end.result().offset for end in ends)
+            )
+            produced = {(of.topic, of.partition): end.result().offset for of, end in ends.items()}
         except (KafkaException, ValueError):
             return None
-        return Offsets(produced, None if through is None else sum(through.values()))
+        return Offsets(produced, through)
 
     def _committed(self) -> Mapping[tuple[str, int], int] | None:
         committed = self._consumer.committed(self._partitions, timeout=_ANSWER_SECONDS_MAX)

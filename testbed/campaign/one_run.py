@@ -25,7 +25,7 @@ import yaml
 
 from generator.workloads.kinds import named
 from testbed.broker import BrokerError, EmbeddedBroker
-from testbed.campaign import counters, latencies
+from testbed.campaign import counters, latencies, wrong
 from testbed.campaign.counters import CounterSampler
 from testbed.campaign.engine_watch import EngineWatch
 from testbed.campaign.fault import READY_SECONDS_MAX, RunFault
@@ -33,12 +33,14 @@ from testbed.campaign.live import LiveMetrics
 from testbed.campaign.matrix import Run
 from testbed.campaign.offsets import InputOffsets, TopicEnd
 from testbed.campaign.plan import RATE_WINDOWS, REFERENCE, CampaignPlan
+from testbed.campaign.predicted import predicted
 from testbed.campaign.reach import Reach
 from testbed.campaign.result import ReadBack, RunResult, result_of
-from testbed.campaign.sampler import Sample, Sampler, processor_seconds
+from testbed.campaign.sampler import Sample, Sampler, part_of, processor_seconds
 from testbed.campaign.scheduled import ScheduledFaults
 from testbed.campaign.stages import stages
 from testbed.campaign.steady import OutputWatch
+from testbed.campaign.utilisation import utilisation
 from testbed.checkout import python_path
 from testbed.demo.files import EFFECTIVE_FILE
 from testbed.demo.load import load_until_stopped
@@ -170,12 +172,21 @@ class OneRun:
                 self.samples = [] if sampler is None else list(sampler.samples)
                 text = self._end_sidecar(sidecar)
             report: Report = json.loads(text)
-            self.latencies = latencies.of_state(self._folder / CONFIG_FILE)
-            of_phases = latencies.by_phase(self.latencies, report["phases"])
+            config, phases, faults = self._folder / CONFIG_FILE, report["phases"], report["faults"]
+            self.latencies = latencies.of_state(config)
+            load_end_us = max((one.time_us for one in self.samples if one.produced_events), default=begin_us)
+            times = self._plan.timeouts_of(self._run.cell.engine)
+            guarantee = self._run.cell.guarantee if read_back is None else read_back.guarantee
             return result_of(
-                self._run, report, started=started, seconds=time.monotonic() - began, sent=sent, latencies=of_phases,
-                stages=stages(report["faults"], self.latencies, self.samples, RATE_WINDOWS * self._plan.window),
-                settled=settled, read_back=read_back, processor_seconds=self._used(engine),
+                self._run, report, started=started, seconds=time.monotonic() - began, sent=sent,
+                latencies=latencies.by_phase(self.latencies, phases, (begin_us, load_end_us)),
+                stages=stages(
+                    faults, self.latencies, self.samples, RATE_WINDOWS * self._plan.window, self.counters
+                ),
+                predicted=predicted(faults, self.samples, guarantee, times.commit_interval_seconds),
+                wrong=wrong.of_state(config, latencies.micros(report["time"], load_end_us)),
+                utilisation=utilisation(phases, self.samples, load_end_us, os.cpu_count() or 1),
+                settled=settled, read_back=read_back, processor_seconds=self._used(),
                 offered_per_second=offered, phases_begin_us=begin_us,
             ), text  # fmt: skip
         finally:
@@ -368,12 +379,11 @@ class OneRun:
         offsets = InputOffsets(self._broker.bootstrap_servers, self._run.name, inputs, own)
         return Sampler(processes, offsets, logs, self._live.add)
 
-    def _used(self, engine: ProcessEngine) -> dict[str, float]:
+    def _used(self) -> dict[str, float]:
         """Processor seconds of the engine, the broker, the sidecar and the campaign; none without samples."""
-        of_engine = {f"{one.role}-{one.number}" for one in engine.instances}
         found: dict[str, float] = {}
         for name, seconds in processor_seconds(self.samples).items():
-            part = "engine" if name in of_engine else name.partition("-")[0]
+            part = part_of(name) or name
             found[part] = round(found.get(part, 0.0) + seconds, 2)
         return found
 

@@ -38,6 +38,8 @@ class PhaseMeasure(_Record):
     throughput_per_second: float | None
     latency_p50_seconds: float | None
     latency_p99_seconds: float | None
+    utilisation_ratio: float | None = None
+    """Share of the machine's processor time that the engine used."""
     handled_ratio: float | None = None
     """Share of the contributions that the results of the phase named, or should have named, and that are in one."""
 
@@ -58,7 +60,11 @@ class FaultMeasure(_Record):
     latency_recovery_seconds: float | None = None
     lag_recovery_seconds: float | None = None
     partition_downtimes_seconds: tuple[float | None, ...] = ()
-    """These five: `testbed.campaign.stages`."""
+    noticed_seconds: float | None = None
+    peak_latency_p99_seconds: float | None = None
+    """These seven: `testbed.campaign.stages`."""
+    predicted_duplicates: int | None = None
+    """`testbed.campaign.predicted`."""
 
 
 class ReadBack(_Record):
@@ -126,6 +132,9 @@ class RunResult(_Record):
     """What the load generator sent, in events per second."""
     latencies: dict[str, dict[str, dict[str, float]]] = {}
     """Definition -> phase -> percentiles and other numbers of the latencies of its results, in seconds."""
+    wrong_median_seconds: float | None = None
+    wrong_most_seconds: float | None = None
+    """How long violations were on record (`testbed.campaign.wrong`); None: there was none."""
     processor_seconds: dict[str, float] = {}
     """Of the engine, the broker, the sidecar and the campaign, from the begin of the load until all is judged."""
 
@@ -157,11 +166,13 @@ def result_of(
     read_back: ReadBack | None, processor_seconds: Mapping[str, float] | None = None,
     offered_per_second: float | None = None, phases_begin_us: int | None = None,
     latencies: dict[str, dict[str, dict[str, float]]] | None = None, stages: Sequence[Stages] = (),
+    predicted: Sequence[int | None] = (), wrong: Sequence[float] = (), utilisation: Mapping[str, float] | None = None,
 ) -> RunResult:  # fmt: skip
     """The result of ``run`` from its sidecar's last ``report``. Raises ValueError if that has no fault."""
     cell, counts, ratios = run.cell, report["contributions"], report["reliability"]
     of_faults = [*stages, *[Stages()] * (len(report["faults"]) - len(stages))]
-    faults = tuple(map(_cost, report["faults"], of_faults))
+    duplicates = [*predicted, *[None] * (len(report["faults"]) - len(predicted))]
+    faults = tuple(map(_cost, report["faults"], of_faults, duplicates))
     if not faults:
         raise ValueError(f"the report of {run.name} has no fault")
     return RunResult(
@@ -173,15 +184,16 @@ def result_of(
         coverage_complete=report["coverage"]["complete"],
         cost=faults[0] if len(faults) == 1 else _of_all(faults),
         faults=faults if len(faults) > 1 else (),
-        phases=_phases(report["phases"]),
+        phases=_phases(report["phases"], utilisation or {}),
+        wrong_median_seconds=median(wrong) if wrong else None, wrong_most_seconds=max(wrong, default=None),
         read_back=read_back, processor_seconds=dict(processor_seconds or {}),
         offered_per_second=offered_per_second, phases_begin_us=phases_begin_us, axes=cell.axes,
         latencies=latencies or {},
     )  # fmt: skip
 
 
-def _cost(fault: Mapping[str, object], stages: Stages) -> FaultMeasure:
-    own = asdict(stages)
+def _cost(fault: Mapping[str, object], stages: Stages, predicted_duplicates: int | None) -> FaultMeasure:
+    own = {**asdict(stages), "predicted_duplicates": predicted_duplicates}
     measures = {name: fault[name] for name in FaultMeasure.model_fields if name not in own}
     return FaultMeasure.model_validate({**measures, **own, "healed": fault["healed"] is not None})
 
@@ -190,6 +202,7 @@ def _of_all(faults: Sequence[FaultMeasure]) -> FaultMeasure:
     costs = [one.failure_cost_seconds for one in faults]
     downtimes = [one.downtime_seconds for one in faults]
     known = [one for one in faults if one.recovered is not None]
+    known_duplicates = [one.predicted_duplicates for one in faults if one.predicted_duplicates is not None]
     # An output that did not recover would have needed longer than any that did: it is censored, not left out.
     recovery = median([one.recovery_seconds or 0.0 if one.recovered else math.inf for one in known] or [math.inf])
     return FaultMeasure(
@@ -203,6 +216,11 @@ def _of_all(faults: Sequence[FaultMeasure]) -> FaultMeasure:
         first_output_seconds=_middle([one.first_output_seconds for one in faults if one.outage is not False]),
         latency_recovery_seconds=_middle([one.latency_recovery_seconds for one in faults]),
         lag_recovery_seconds=_middle([one.lag_recovery_seconds for one in faults]),
+        noticed_seconds=_middle([one.noticed_seconds for one in faults]),
+        peak_latency_p99_seconds=max(
+            (peak for one in faults if (peak := one.peak_latency_p99_seconds) is not None), default=None
+        ),
+        predicted_duplicates=sum(known_duplicates) if len(known_duplicates) == len(faults) else None,
     )  # fmt: skip
 
 
@@ -217,7 +235,7 @@ def _total(values: Sequence[float | None]) -> float | None:
     return sum(there) if len(there) == len(values) else None
 
 
-def _phases(phases: list[PhaseOfReport]) -> tuple[PhaseMeasure, ...]:
+def _phases(phases: list[PhaseOfReport], utilisation: Mapping[str, float]) -> tuple[PhaseMeasure, ...]:
     """The first phase of each kind, because the control phase after recovery is not the baseline."""
     first: dict[str, PhaseMeasure] = {}
     for phase in phases:
@@ -232,6 +250,7 @@ def _phases(phases: list[PhaseOfReport]) -> tuple[PhaseMeasure, ...]:
                     "throughput_per_second": phase["throughput_per_second"],
                     "latency_p50_seconds": latency["p50"],
                     "latency_p99_seconds": latency["p99"],
+                    "utilisation_ratio": utilisation.get(phase["phase"]),
                     "handled_ratio": _handled(phase),
                 }
             ),

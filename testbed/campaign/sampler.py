@@ -16,13 +16,18 @@ from typing import Final, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from testbed.campaign.offsets import Offsets
+from testbed.campaign.offsets import Offsets, Partition
 from testbed.gc_log import GcLogs
 from testbed.periodic import PeriodicSampler
 
 MACHINE: Final = "machine"
 GROUP: Final = "group"
 """The row with what the engine consumed of its inputs, and its lag."""
+INPUT: Final = "input "
+"""The begin of the rows with the same of one partition: the topic and the partition follow."""
+ENGINE: Final = "engine"
+_OTHERS: Final = ("broker", "sidecar", "campaign")
+"""Sampled processes that are no part of the engine."""
 _EVERY_SECONDS: Final = 1.0
 _MEMBERS_EVERY: Final = 5
 """Samples after which the members of the process groups are looked up again: this reads all of /proc."""
@@ -78,7 +83,7 @@ class Sampler(PeriodicSampler):
         self.samples: list[Sample] = []
         self._processes = processes
         self._offsets = offsets
-        self._offsets_before: Offsets | None = None
+        self._inputs: dict[Partition, tuple[int, int]] = {}
         self._collectors = collectors or GcLogs(())
         self._seen = seen
         self._before: dict[tuple[int, str], _Counts] = {}
@@ -111,25 +116,32 @@ class Sampler(PeriodicSampler):
         found = [self._of_processes(now_us, name, own) for name in leaders]
         found.append(Sample(now_us, MACHINE, **self._network(MACHINE, os.getpid())))
         if self._offsets is not None:
-            found.append(self._of_group(now_us, self._offsets()))
+            found += self._of_inputs(now_us, self._offsets())
         self.samples += found
         # The first sample, which is not kept, only starts the counters.
         if self._seen is not None and self._taken:
             self._seen(found)
         self._taken += 1
 
-    def _of_group(self, now_us: int, now: Offsets | None) -> Sample:
+    def _of_inputs(self, now_us: int, now: Offsets | None) -> list[Sample]:
+        """A row for each partition, and one with their sums."""
         if now is None:
-            return Sample(now_us, GROUP)
-        before = self._offsets_before or now
-        # An engine that never committed has consumed nothing yet. One that starts again may commit lower offsets.
-        consumed = None if now.consumed is None else max(0, now.consumed - (before.consumed or 0))
-        kept = before.consumed if now.consumed is None else max(now.consumed, before.consumed or 0)
-        self._offsets_before = Offsets(now.produced, kept)
-        return Sample(
-            now_us, GROUP, lag_events=now.lag, produced_events=max(0, now.produced - before.produced),
-            consumed_events=consumed,
-        )  # fmt: skip
+            return [Sample(now_us, GROUP)]
+        found: list[Sample] = []
+        for partition, produced in sorted(now.produced.items()):
+            # An engine that never committed has consumed nothing yet. One that starts again may commit lower offsets.
+            committed = None if now.consumed is None else now.consumed.get(partition, 0)
+            produced_before, committed_before = self._inputs.get(partition, (produced, committed or 0))
+            self._inputs[partition] = (produced, max(committed or 0, committed_before))
+            topic, number = partition
+            appended = max(0, produced - produced_before)
+            lag = None if committed is None else max(0, produced - committed)
+            consumed = None if committed is None else max(0, committed - committed_before)
+            name = f"{INPUT}{topic} {number}"
+            found.append(Sample(now_us, name, lag_events=lag, produced_events=appended, consumed_events=consumed))
+        names = ("lag_events", "produced_events", "consumed_events")
+        values = {name: [value for one in found if (value := getattr(one, name)) is not None] for name in names}
+        return [*found, Sample(now_us, GROUP, **{name: sum(of) for name, of in values.items() if of})]
 
     def _of_processes(self, now_us: int, name: str, own: str | None) -> Sample:
         ticks = read = written = memory = 0
@@ -218,6 +230,15 @@ def _traffic(pid: int) -> tuple[int, int] | None:
         return None
     rows = [line.partition(":")[2].split() for line in text.splitlines() if ":" in line]
     return sum(int(row[0]) for row in rows), sum(int(row[8]) for row in rows)
+
+
+def part_of(process: str) -> str | None:
+    """The part of a run that a sampled process belongs to: the engine, the broker (of broker-2, too), the sidecar or
+    the campaign; None for the rows of the machine and of the inputs."""
+    if process in (GROUP, MACHINE) or process.startswith(INPUT):
+        return None
+    part = process.partition("-")[0]
+    return part if part in _OTHERS else ENGINE
 
 
 def processor_seconds(samples: Sequence[Sample]) -> dict[str, float]:

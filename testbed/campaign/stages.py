@@ -1,6 +1,6 @@
-"""The stages of a recovery, from the series of a run: the first output after the outage, the latency as before the
-fault, and the backlog drained. All are seconds from the injection (OSPBench and CheckMate: the latency returns; Vogel
-et al.: the lag, too).
+"""The stages of a recovery, from the series of a run: the engine noticed the fault, the first output after the outage,
+the latency as before the fault, and the backlog drained. All are seconds from the injection (OSPBench and CheckMate:
+the latency returns; Vogel et al.: the lag, too).
 
 Latency and lag are as before once they stay within the band of the control phase for some windows, counted from then or
 from the healing, whichever is later. A stage that the load did not last for is None, and so is one of which the control
@@ -18,7 +18,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from testbed.campaign.counters import Row
 from testbed.campaign.sampler import GROUP, Sample
+from testbed.engines.flink import RUNNING_TASKS
 
 BAND: Final = 0.15
 """How far a value that counts as before may be above the largest one of the control phase, as a share of it, or of a
@@ -26,6 +28,8 @@ second and of a second's load if it is smaller: a lag that was always 0 has no b
 Vogel et al., whose band is around the mean, which a lag that grows until the next commit leaves in each interval."""
 _SILENCE_SECONDS: Final = 2.0
 """Longer than the longest silence of the control phase by this: an outage, and no jitter."""
+_REBALANCES: Final = "rebalance-total"
+"""Of an instance of Kafka Streams: they rise when the group has noticed a fault."""
 Points = Sequence[tuple[float, float]]
 """(second, value), in order."""
 
@@ -41,6 +45,10 @@ class Stages:
     lag_recovery_seconds: float | None = None
     partition_downtimes_seconds: tuple[float | None, ...] = ()
     """None: no output ended the silence."""
+    noticed_seconds: float | None = None
+    """Until the engine noticed the fault, to the second; None: not before the fault was being healed, or unknown."""
+    peak_latency_p99_seconds: float | None = None
+    """The highest p99 of the results of a second, until the next fault or the end of the load."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +64,12 @@ class Span:
 
 
 def stages(
-    faults: Sequence[Mapping[str, Any]], latencies: pa.Table, samples: Sequence[Sample], stable_seconds: float
-) -> list[Stages]:
+    faults: Sequence[Mapping[str, Any]], latencies: pa.Table, samples: Sequence[Sample], stable_seconds: float,
+    counted: Sequence[Row] = (),
+) -> list[Stages]:  # fmt: skip
     """The stages of each fault of a report, until the next one or the end of the load. ``latencies``: those of
     `testbed.campaign.latencies`. ``samples``: without those of the load, its end is not known, and the last fault has
-    no stages. ``stable_seconds``: how long a value must stay as before."""
+    no stages. ``stable_seconds``: how long a value must stay as before. ``counted``: the engine's counters."""
     group = [sample for sample in samples if sample.process == GROUP]
     load_end = max((sample.time_us / 1e6 for sample in group if sample.produced_events), default=None)
     load = [(sample.time_us / 1e6, float(sample.produced_events or 0)) for sample in group]
@@ -90,6 +99,8 @@ def stages(
                 _last([_returned(of, 1.0, control, after, healed, stable_seconds) for of in latency.values()]),
                 _returned(lag, _second_of(load, control), control, after, healed, stable_seconds),
                 tuple(_downtime(seconds, control, after) for _, seconds in sorted(outputs.items())),
+                _noticed(counted, Span(start, _seconds(fault.get("heal_started")) or healed)),
+                _peak([point for of in latency.values() for point in after.of(of)]),
             )
         )
     return found
@@ -124,6 +135,29 @@ def _returned(
         last = second
     is_known = back is not None and max(back, healed) + stable_seconds <= after.end
     return back - after.start if back is not None and is_known else None
+
+
+def _noticed(counted: Sequence[Row], fault: Span) -> float | None:
+    """Seconds from the injection to the first change of a counter that shows that the engine has noticed the fault. A
+    worker that starts again counts from 0."""
+    before: dict[tuple[str, str], float] = {}
+    for at_us, part, name, value in counted:
+        if name not in (_REBALANCES, RUNNING_TASKS) or at_us / 1e6 >= fault.end:
+            continue
+        if at_us / 1e6 < fault.start:
+            before[part, name] = value
+        elif (usual := before.get((part, name))) is not None and (
+            value > usual if name == _REBALANCES else value < usual
+        ):
+            return at_us / 1e6 - fault.start
+    return None
+
+
+def _peak(points: Points) -> float | None:
+    of: dict[int, list[float]] = {}
+    for second, value in points:
+        of.setdefault(int(second), []).append(value)
+    return max((sorted(values)[-(-99 * len(values) // 100) - 1] for values in of.values()), default=None)
 
 
 def _last(times: Sequence[float | None]) -> float | None:

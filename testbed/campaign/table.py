@@ -75,20 +75,25 @@ def _per_phase(
     return tuple(Column(f"{name}_{phase}_{unit}", f"{title}, {phase}", unit, _phase(phase, of)) for phase in phases)
 
 
-COLUMNS: Final = (
+OF_RUN: Final = (
     Column("handled_ratio", "reliability", "ratio", lambda found: found.handled_ratio),
     Column("duplicate", "duplicates", "count", lambda found: found.duplicate),
+    Column("predicted_duplicates", "duplicates predicted at kills", "count", _cost("predicted_duplicates")),
     Column("missing", "missing", "count", lambda found: found.missing),
     Column("lost_ratio", "lost", "ratio", lambda found: found.lost_ratio),
     Column("incorrect", "incorrect", "count", lambda found: found.incorrect),
+    Column("wrong_median_seconds", "wrong for, median", "seconds", lambda found: found.wrong_median_seconds),
+    Column("wrong_most_seconds", "wrong for, most", "seconds", lambda found: found.wrong_most_seconds),
     Column("failure_cost_seconds", "failure cost", "seconds", _cost("failure_cost_seconds")),
     Column("downtime_seconds", "downtime", "seconds", _cost("downtime_seconds")),
     Column("durability_index", "durability index", "ratio", lambda found: found.durability_index),
     Column("recovery_seconds", "recovery time", "seconds", _cost("recovery_seconds")),
+    Column("noticed_seconds", "fault noticed", "seconds", _cost("noticed_seconds")),
     Column("first_output_seconds", "first output", "seconds", _cost("first_output_seconds")),
     Column("latency_recovery_seconds", "latency as before", "seconds", _cost("latency_recovery_seconds")),
     Column("lag_recovery_seconds", "backlog drained", "seconds", _cost("lag_recovery_seconds")),
     Column("partition_downtime_least_seconds", "downtime of the least hit partition", "seconds", _least_hit),
+    Column("peak_latency_p99_seconds", "peak of latency p99", "seconds", _cost("peak_latency_p99_seconds")),
     Column("faults", "faults", "count", lambda found: max(1, len(found.faults))),
     Column("faults_recovered", "faults recovered", "count", lambda found: found.faults_recovered),
     Column(
@@ -97,12 +102,18 @@ COLUMNS: Final = (
         "seconds",
         lambda found: found.processor_seconds_per_million,
     ),
+)
+"""The measures of a whole run and of its faults."""
+OF_PHASES: Final = (
     *_per_phase("throughput", "throughput", "per_second", "throughput_per_second"),
     *_per_phase("latency_p50", "latency p50", "seconds", "latency_p50_seconds"),
     *_per_phase("latency_p99", "latency p99", "seconds", "latency_p99_seconds"),
+    *_per_phase("utilisation", "engine's share of the processors", "ratio", "utilisation_ratio"),
     # Violations are counted by fault, so the control phase has no number.
     *_per_phase("handled", "reliability", "ratio", "handled_ratio", ("failure", "recovery")),
 )
+COLUMNS: Final = (*OF_RUN, *OF_PHASES)
+"""All measures, in the order of the formats."""
 
 
 @dataclass(frozen=True)

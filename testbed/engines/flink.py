@@ -28,6 +28,8 @@ from validator.stream.jars import resolve
 _TASKMANAGER_HEAP_MB: Final = 512
 _ANSWER_SECONDS_MAX: Final = 5.0
 _CHECK_SECONDS: Final = 0.1
+RUNNING_TASKS: Final = "running-tasks"
+"""The counter of the subtasks that run. It falls when the JobManager has noticed the death of a TaskManager."""
 # Flink uses classes of the JDK that are closed by default. Its own scripts open the same packages.
 _OPENS: Final = [
     f"--add-opens=java.base/{package}=ALL-UNNAMED"
@@ -141,7 +143,8 @@ class FlinkEngine(JvmEngine):
             vertex["name"]: {name: float(vertex["metrics"][name]) for name in ("read-records", "write-records")}
             for vertex in job["vertices"]
         }
-        for subtask in self._subtasks(job):
+        subtasks = list(self._subtasks(job))
+        for subtask in subtasks:
             # The id of `_resource`: the number of the TaskManager, and that of its start.
             parts = subtask["taskmanager-id"].split("-")
             if parts[0] != "taskmanager":
@@ -155,7 +158,8 @@ class FlinkEngine(JvmEngine):
             "last-checkpoint-bytes": float(last["state_size"]),
         }  # fmt: skip
         counts = {f"checkpoints-{name}": float(count) for name, count in checkpoints["counts"].items()}
-        return {**found, "job": counts | sizes}
+        running = {RUNNING_TASKS: float(sum(subtask["status"] == "RUNNING" for subtask in subtasks))}
+        return {**found, "job": counts | sizes | running}
 
     def effective(self) -> Effective:
         """Return the guarantee from the JobManager's REST interface and the TaskManagers' Kafka clients. Raises

@@ -124,7 +124,11 @@ def test_samples_add_up_to_what_the_processes_used_and_cost_little(tmp_path: Pat
             name: stack.enter_context(OwnedProcess(["sleep", "600"], log=tmp_path / f"{name}.log")) for name in names
         }
         pids: dict[str, int | None] = {name: process.pid for name, process in idle.items()}
-        inputs = iter(Offsets(10 * second, 10 * second - 7) for second in range(1, 10**6))
+
+        def of(first: int, other: int, second: int, behind: int = 0) -> dict[tuple[str, int], int]:
+            return {("click", 0): first * second - behind, ("click", 1): other * second}
+
+        inputs = iter(Offsets(of(6, 4, second), of(6, 4, second, 7)) for second in range(1, 10**6))
         server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         reach = stack.enter_context(Reach(f"127.0.0.1:{server.getsockname()[1]}", None))
         reach()
@@ -138,7 +142,7 @@ def test_samples_add_up_to_what_the_processes_used_and_cost_little(tmp_path: Pat
         while not done.exists():
             time.sleep(0.05)
         after, began, used = len(sampler.samples), time.monotonic(), time.process_time()
-        rows = len(pids) + 2
+        rows = len(pids) + 4
         while len(sampler.samples) < after + SAMPLES * rows:
             time.sleep(0.2)
         elapsed, own = time.monotonic() - began, time.process_time() - used
@@ -153,6 +157,8 @@ def test_samples_add_up_to_what_the_processes_used_and_cost_little(tmp_path: Pat
     assert processor_seconds(sampler.samples)["idle-0"] < 0.1
     group = [(s.lag_events, s.produced_events, s.consumed_events) for s in sampler.samples if s.process == GROUP]
     assert set(group) == {(7, 10, 10)}
+    of_one = [s for s in sampler.samples if s.process == "input click 0"]
+    assert {(s.lag_events, s.produced_events, s.consumed_events) for s in of_one} == {(7, 6, 6)}
     assert all(s.network_received_bytes is not None for s in sampler.samples if s.process == MACHINE)
     # The aim is 2 % of a core; this process also runs the test.
     assert cores < 0.05

@@ -133,7 +133,8 @@ def test_flinks_counters_are_of_the_chains_the_taskmanagers_and_the_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = flink.FlinkEngine(RealEngineSettings(bootstrap_servers="127.0.0.1:1"), tmp_path)
-    job, managers = f"/jobs/{engine._job_id}", ("taskmanager-0-2", "taskmanager-1-1", "(unassigned)")
+    job = f"/jobs/{engine._job_id}"
+    managers = {"taskmanager-0-2": "RUNNING", "taskmanager-1-1": "RUNNING", "(unassigned)": "SCHEDULED"}
 
     def records(read: int, written: int) -> dict[str, int]:
         return {"read-records": read, "write-records": written}
@@ -145,8 +146,8 @@ def test_flinks_counters_are_of_the_chains_the_taskmanagers_and_the_checkpoints(
         },
         **{
             f"{job}/vertices/{name}": {"subtasks": [
-                {"taskmanager-id": manager, "metrics": records(read + place, 1)}
-                for place, manager in enumerate(managers)
+                {"taskmanager-id": manager, "status": status, "metrics": records(read + place, 1)}
+                for place, (manager, status) in enumerate(managers.items())
             ]}
             for name, read in (("source", 0), ("window", 40))
         },
@@ -154,7 +155,8 @@ def test_flinks_counters_are_of_the_chains_the_taskmanagers_and_the_checkpoints(
     monkeypatch.setattr(engine, "_rest", answers.__getitem__)
     assert engine.counters() == {
         "source": records(9, 5), "window": records(9, 5), "worker-0": records(40, 2), "worker-1": records(42, 2),
-        "job": {"checkpoints-completed": 4, "last-checkpoint-ms": 30, "last-checkpoint-bytes": 700},
+        "job": {"checkpoints-completed": 4, "last-checkpoint-ms": 30, "last-checkpoint-bytes": 700,
+                "running-tasks": 4},
     }  # fmt: skip
 
 
