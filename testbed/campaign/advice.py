@@ -1,7 +1,8 @@
 """Advice that follows from the rows of a campaign, each with its evidence; and StreamBench's penalties by runs with one
 worker less.
 
-PGVal advises time-outs above the failure cost, and to remove a worker whose packets are delayed.
+PGVal advises time-outs above the failure cost, and to remove a worker whose packets are delayed. OSPBench chooses an
+engine by downtime, peak latency, losses and duplicates.
 """
 
 from __future__ import annotations
@@ -33,9 +34,52 @@ class Penalty:
     latency_ratio: float | None
 
 
+_CHOSEN_BY: Final = (
+    ("downtime_seconds", "shortest downtime", " s", _NEAR_SECONDS),
+    ("peak_latency_p99_seconds", "lowest peak of latency p99", " s", _NEAR_SECONDS),
+    ("missing", "fewest lost contributions", "", 0.0),
+    ("duplicate", "fewest repeated contributions", "", 0.0),
+)
+"""What an engine is chosen by (OSPBench): measure, its name and unit, and a difference that is none."""
+_CONSUMERS: Final = (
+    ("duplicate", "repeated", "let the sink overwrite by key and window, or discard ids that it knows"),
+    ("missing", "lost", "do not take a result for complete"),
+)
+
+
 def advice(rows: Sequence[Row]) -> list[str]:
     """The advice, a sentence each."""
-    return [*time_outs(rows), *comparisons(rows)]
+    return [*time_outs(rows), *comparisons(rows), *choices(rows), *consumers(rows)]
+
+
+def choices(rows: Sequence[Row]) -> Iterator[str]:
+    """The engine with the clearly smallest value of a measure, of cells that differ in nothing else."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        if row.cell.fault != "none":
+            cell = row.cell
+            groups.setdefault((cell.workload, cell.guarantee, cell.fault, cell.setting), []).append(row)
+    for key, group in groups.items():
+        for measure, name, unit, near in _CHOSEN_BY:
+            values = [(row.cell.engine, value) for row in group if (value := row.measures[measure]) is not None]
+            if len(values) > 1 and (best := _clearly_least(values, near)) is not None:
+                shown = ", ".join(f"{engine} {_shown(value, unit)}" for engine, value in values)
+                where = ", ".join(part.replace("_", " ") for part in key if part)
+                yield f"{where}: {best} has the {name} ({shown})."
+
+
+def consumers(rows: Sequence[Row]) -> Iterator[str]:
+    """What a consumer or sink of an engine's results must expect of its guarantee, by the worst cell."""
+    for engine, guarantee in dict.fromkeys((row.cell.engine, row.cell.guarantee) for row in rows):
+        own = [row for row in rows if (row.cell.engine, row.cell.guarantee) == (engine, guarantee)]
+        for measure, name, remedy in _CONSUMERS:
+            found = [(value.most, row) for row in own if (value := row.measures[measure]) is not None and value.most]
+            if found:
+                most, row = max(found, key=lambda one: one[0])
+                yield (
+                    f"Consumers of {engine}, {guarantee.replace('_', ' ')}: expect {name} contributions, up to "
+                    f"{most:,.0f} in a run ({_name(row.cell)}); {remedy}."
+                )
 
 
 def comparisons(rows: Sequence[Row]) -> list[str]:
@@ -85,12 +129,22 @@ def _delayed(costly: Sequence[tuple[Row, Spread]]) -> Iterator[str]:
 
 
 def _compared(what: str, group: Sequence[tuple[str, Spread]]) -> str:
+    best = _clearly_least(group, _NEAR_SECONDS)
+    costs = ", ".join(f"{name} {_shown(cost, ' s')}" for name, cost in group)
+    return f"{what}: {UNCLEAR if best is None else f'prefer {best}'} (failure cost: {costs})."
+
+
+def _clearly_least(group: Sequence[tuple[str, Spread]], near: float) -> str | None:
+    """The name with the smallest value, if every value was repeated and the difference is clear."""
     (best, least), *others = sorted(group, key=lambda one: one[1].median)
-    costs = ", ".join(f"{name} {cost.median:.3g} s in {plural(cost.runs, 'run')}" for name, cost in group)
-    median, lowest = others[0][1].median, min(cost.least for _, cost in others)
-    repeated = all(cost.runs > 1 for _, cost in group)
-    differs = repeated and lowest > least.most and median > max(_NEAR * least.median, least.median + _NEAR_SECONDS)
-    return f"{what}: {f'prefer {best}' if differs else UNCLEAR} (failure cost: {costs})."
+    median, lowest = others[0][1].median, min(value.least for _, value in others)
+    repeated = all(value.runs > 1 for _, value in group)
+    differs = repeated and lowest > least.most and median > max(_NEAR * least.median, least.median + near)
+    return best if differs else None
+
+
+def _shown(value: Spread, unit: str) -> str:
+    return f"{value.median:.3g}{unit} in {plural(value.runs, 'run')}"
 
 
 def penalties(rows: Sequence[Row]) -> list[Penalty]:

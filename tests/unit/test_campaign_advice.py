@@ -88,5 +88,33 @@ def test_penalties_compare_with_runs_without_a_fault_with_as_many_workers_and_on
     assert penalties(built({"crash": (1.0, 1.0)}, **axes).rows) == []
 
 
+def chosen(downtimes: dict[str, tuple[float, ...]], duplicates: dict[str, int]) -> list[str]:
+    """Advice of a plan with a crash of two engines, whose runs have these values in turn."""
+    wanted = plan(guarantees=["at_least_once"], faults=["none", "crash"])
+    everything = runs(matrix(wanted).cells, wanted)
+
+    def result(run: Run) -> Any:
+        down = 0.0 if run.cell.fault == "none" else downtimes[run.cell.engine][run.repetition - 1]
+        cost = FaultMeasure(failure_cost_seconds=None, downtime_seconds=down, recovery_seconds=None, recovered=None)
+        return fake(run, cost=cost, duplicate=duplicates[run.cell.engine] * (run.cell.fault != "none") * run.repetition)
+
+    results = {run.name: result(run) for run in everything}
+    return advice(table(everything, results, left_out=(), failures=(), headings=(), settings={}).rows)
+
+
+def test_an_engine_is_chosen_by_what_is_clearly_least_and_its_consumers_hear_what_to_expect() -> None:
+    down = "kafka_streams has the shortest downtime (kafka_streams 3.5 s in 2 runs, flink 10 s in 2 runs)."
+    repeated = "flink has the fewest repeated contributions (kafka_streams 60 in 2 runs, flink 0 in 2 runs)."
+    consumers = (
+        "Consumers of kafka_streams, at least once: expect repeated contributions, up to 80 in a run (kafka streams, "
+        "sst, at least once, crash); let the sink overwrite by key and window, or discard ids that it knows."
+    )
+    where = "sst, at least once, crash: "
+    said = chosen({"flink": (9.0, 11.0), "kafka_streams": (3.0, 4.0)}, {"flink": 0, "kafka_streams": 40})
+    assert said == [where + down, where + repeated, consumers]
+    assert chosen({"flink": (3.5, 11.0), "kafka_streams": (3.0, 4.0)}, {"flink": 0, "kafka_streams": 0}) == []
+    assert chosen({"flink": (4.0, 4.1), "kafka_streams": (3.7, 3.9)}, {"flink": 0, "kafka_streams": 0}) == []
+
+
 def test_a_rate_is_no_choice() -> None:
     assert len(advice(built({"rate600": (1.0, 1.0), "rate1200": (9.0, 9.0)}, axes={"rate": [600, 1200]}).rows)) == 1
