@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from testbed.campaign.counters import batch_seconds
 from testbed.campaign.plan import PlanError
-from testbed.campaign.search import Observed, Search, Trial, judged, markdown, read, search, write
+from testbed.campaign.search import INSTANCES, Found, Observed, Search, Trial, judged, markdown, read, search, write
 from tests.unit.campaign_results import plan
 
 pytestmark = pytest.mark.unit
@@ -132,7 +132,15 @@ def test_trials_are_kept_and_shown(tmp_path: Path) -> None:
     found = search(
         Search(rates=(500, 2000), within=1), lambda rate: remembered.get(rate, Trial(rate, sustained=True, because=""))
     )
-    assert "| a-run | 1,000 | 2,000 | 3 | no |" in markdown([("a-run", found), ("later", None)])
+    assert "| a-run | 1,000 | 2,000 | 1.00 | 3 | no |" in markdown([("a-run", found), ("later", None)])
+
+
+def test_the_rate_of_a_setting_is_shown_as_a_share_of_the_highest_of_its_engine() -> None:
+    rates = {"none": 4000, "each-second": 3000, "another": 9000, "failed": None}
+    found = [(name, Found(rate, None, ())) for name, rate in rates.items()]
+    shown = markdown(found, {"another": "storm"}).splitlines()[2:]
+    assert [line.split(" | ")[3] for line in shown] == ["1.00", "0.75", "1.00", "–"]
+    assert markdown([("few", Found(2, 1, (), INSTANCES))]).splitlines()[2].split(" | ")[3] == "–"
 
 
 def test_a_plan_searches_without_faults() -> None:
