@@ -77,7 +77,7 @@ class FlinkEngine(JvmEngine):
             snapshot = self._latest_snapshot()
             return self._java(
                 "org.apache.flink.container.entrypoint.StandaloneApplicationClusterEntryPoint",
-                "--configDir", str(self._folder), "--job-classname", "FlinkJob", "--job-id", self._job_id,
+                "--configDir", str(self._folder), "--job-classname", self.sources[0].stem, "--job-id", self._job_id,
                 *(["--fromSavepoint", str(snapshot)] if snapshot else []),
                 str(self._job),
                 heap_mb=JOBMANAGER_HEAP_MB, options=[*_OPENS, logging],
