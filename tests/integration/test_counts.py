@@ -13,6 +13,7 @@ import pytest
 
 from tests.integration.sidecar_fixtures import Pipeline, Run, iso, pipeline, read_report, spark
 from tests.tiers import full
+from validator.cli.main import main
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.publish import explain
@@ -63,10 +64,10 @@ def owed_by(key: str, seconds: int, every_seconds: int) -> list[tuple[str, int]]
     return [(key, start) for start in starts if start <= seconds < start + SIZE_SECONDS]
 
 
-def validate(pipeline: Pipeline, oracle: str, state: str, *more: str) -> Run:
-    """Run `validate --once` on a new state."""
+def settings_of(pipeline: Pipeline, oracle: str, state: str, *more: str) -> list[str]:
+    """What differs from the example."""
     name = pipeline.name
-    settings = [
+    return [
         f"pipeline={name}",
         f"kafka.bootstrap_servers={pipeline.servers}",
         f"inputs.0.topic={name}-in",
@@ -78,7 +79,11 @@ def validate(pipeline: Pipeline, oracle: str, state: str, *more: str) -> Run:
         "metrics.port=0",
         *more,
     ]
-    config = loads(EXAMPLES["counts"], pipeline.folder, settings, {})
+
+
+def validate(pipeline: Pipeline, oracle: str, state: str, *more: str) -> Run:
+    """Run `validate --once` on a new state."""
+    config = loads(EXAMPLES["counts"], pipeline.folder, settings_of(pipeline, oracle, state, *more), {})
     said: list[str] = []
     status = Sidecar(config, once=True, say=said.append, session=pipeline.spark).run()
     report = read_report(pipeline.state(state))
@@ -256,6 +261,55 @@ def test_sums_over_ids_name_the_lost_and_the_repeated_event(
     said = capsys.readouterr().out
     assert "read as an input event from" in said
     assert re.search(rf"\(ids ({ids[30]}, {ids[31]}|{ids[31]}, {ids[30]})\)", said)
+
+
+@pytest.mark.parametrize("emission", ["final", full("cumulative")])
+def test_explain_names_the_events_that_explain_a_count_and_a_sum(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str], emission: str
+) -> None:
+    pipeline.create(inputs=2)
+    # Of no two events is the difference that of others, but 92 and 93 s have the same amount.
+    paid = {seconds: round((seconds - (seconds == 93)) ** 3 / 100, 2) for seconds in range(15, 135)}
+    placed: dict[int, str] = {}
+    for partition in (0, 1):
+        own = [seconds for seconds in paid if seconds % 2 == partition]
+        clicks = [json.dumps({"page": "k0", "timestamp": iso(seconds), "amount": paid[seconds]}) for seconds in own]
+        pipeline.clicks(*clicks, partition=partition)
+        placed |= {seconds: f"{pipeline.name}-in-{partition} offset {place}" for place, seconds in enumerate(own)}
+
+    def stated(start: int, used: list[int]) -> str:
+        return result("k0", start, len(used), str(sum(Decimal(str(paid[seconds])) for seconds in used)))
+
+    windows = {start: list(range(start, start + SIZE_SECONDS)) for start in range(15, 135, 15)}
+    if emission == "cumulative":
+        pipeline.answers(*(stated(start, used[:2]) for start, used in windows.items()))
+    changed = {
+        30: windows[30][1:],
+        45: [*windows[45], 50],
+        60: [*windows[60][1:], 66],
+        75: windows[75][3:],
+        90: [one for one in windows[90] if one != 92],
+    }
+    pipeline.answers(*(stated(*one) for one in {**windows, **changed}.items()))
+    oracle = "{kind: tumbling_window, size: 15s, values: {clicks: count, paid: sum(amount)}}"
+    given = [f"outputs.0.emission={emission}", "late=[]"]
+    assert validate(pipeline, oracle, "state", *given).status == 1
+    (pipeline.folder / "pipeline.yaml").write_text(EXAMPLES["counts"], encoding="utf-8")
+    options = [part for one in settings_of(pipeline, oracle, "state", *given) for part in ("--set", one)]
+
+    def explained(start: int) -> str:
+        capsys.readouterr()
+        cell = ["--cell", f"{start}000000", "k0", "--config", str(pipeline.folder / "pipeline.yaml")]
+        assert main(["explain", str(pipeline.state("state")), *cell, *options]) == 0
+        return capsys.readouterr().out.splitlines()[-1].strip()
+
+    with_one = "its values are those of its events with the event at"
+    assert explained(15) == "its results state the number and the sums of its 15 events"
+    assert explained(30) == f"{with_one} {placed[30]} lost"
+    assert explained(45) == f"{with_one} {placed[50]} repeated"
+    assert explained(60) == f"{with_one} {placed[60]} lost and the event at {placed[66]} repeated"
+    assert explained(75) == "no lost or repeated event, and no pair of them, explains its values"
+    assert explained(90) == f"2 changes explain its values alike, such as the event at {placed[92]} lost"
 
 
 def test_values_beside_ids_must_follow_from_the_ids(pipeline: Pipeline) -> None:

@@ -205,7 +205,18 @@ def explain(given: argparse.Namespace) -> int:
     check_schema(state)
     if not has_rows(state, Table.FACTS):
         raise UsageError(f"{state}: there are no facts in it; name the state.path of a run that has committed a batch.")
-    return run(state, given.id if given.id is not None else tuple(given.cell))
+    if given.config is None:
+        return run(state, given.id if given.id is not None else tuple(given.cell))
+    from validator.cli.explained_values import lines
+    from validator.config.load import load
+
+    if given.id is not None:
+        raise UsageError("explain: --config is for a cell; use it with --cell.")
+    config = load(given.config, given.assignments)
+    status = run(state, tuple(given.cell))
+    for line in lines(config, state, *given.cell) if status == PASS else ():
+        print(plain(line))
+    return status
 
 
 def ack(given: argparse.Namespace) -> int:

@@ -351,6 +351,9 @@ def _explain(commands: Any, shared: argparse.ArgumentParser) -> None:
     which.add_argument("--id", metavar="ID", help="id of the event")
     cell = "start of the window (RFC 3339 time, or - for a cell without a window) and key"
     which.add_argument("--cell", nargs=2, metavar=("WINDOW", "KEY"), help=cell)
+    again = "also read the events of the cell again from the topics of this file, to find those that explain its values"
+    parser.add_argument("--config", metavar="CONFIG", help=again)
+    _set(parser)
 
 
 def _ack(commands: Any, shared: argparse.ArgumentParser) -> None:

@@ -161,14 +161,34 @@ def _chosen(facts: pa.Table, rows: Ints, records: pa.Array, times: Ints) -> pa.T
     )
 
 
+@dataclass(frozen=True)
+class CellFacts:
+    """The fact rows of a cell, in the order in which they were committed. ``start_us``: None without a window."""
+
+    start_us: int | None
+    rows: Sequence[_Row]
+
+    @classmethod
+    def of(cls, state: Path, window: str, key: str) -> CellFacts:
+        """Return all rows of a cell, which is named as in `run`."""
+        tables = StateTables(state)
+        return cls.read(tables, window, _unhashed(tables, key, ("key",), _keys))
+
+    @classmethod
+    def read(cls, tables: StateTables, window: str, key: str, most: int | None = None) -> CellFacts:
+        """Return the first ``most`` rows of the cell with this key."""
+        start_us = None
+        if window != NO_WINDOW:
+            start_us = int(window) if window.lstrip("-").isdigit() else parse_rfc3339(window)
+        columns = (*_PLACE, "records", "contributions", "first_offset", "last_offset", "aggregates", "results")
+        parts = tables.scan(Table.FACTS, columns, _IS_FACT & _starts(start_us))
+        own = (part.filter(pa.array(_are(one_array(part["key"]), key))) for part in parts)
+        return cls(start_us, _sorted(own, ("batch", "side", "topic", "partition", "first_offset"), most))
+
+
 def _of_cell(tables: StateTables, window: str, key: str) -> list[str]:
-    start_us = None
-    if window != NO_WINDOW:
-        start_us = int(window) if window.lstrip("-").isdigit() else parse_rfc3339(window)
-    columns = (*_PLACE, "records", "contributions", "first_offset", "last_offset", "aggregates", "results")
-    parts = tables.scan(Table.FACTS, columns, _IS_FACT & _starts(start_us))
-    own = (part.filter(pa.array(_are(one_array(part["key"]), key))) for part in parts)
-    rows = _sorted(own, ("batch", "side", "topic", "partition", "first_offset"), _ROWS_MAX)
+    found = CellFacts.read(tables, window, key, _ROWS_MAX)
+    start_us, rows = found.start_us, found.rows
     if not rows:
         return []
     (lines,) = _lines_of_cells(tables, [(start_us, rows[0]["key"])])

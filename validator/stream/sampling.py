@@ -1,7 +1,7 @@
-"""Reads a few records of topics beside the stream: the newest ones, or the one at a position.
+"""Reads a few records of topics beside the stream: the newest ones, the one at a position, or the events of a cell.
 
-Run `newest` and `why_undecodable` with `validator.stream.bounded.bounded`: the decompressed size of a record is not
-limited.
+Run `newest`, `events_of_cell` and `why_undecodable` with `validator.stream.bounded.bounded`: the decompressed size of a
+record is not limited.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from validator.codecs.one_record import Decoded, Record, RecordDecoder, Tombstone, Undecodable, Unexamined
+from validator.codecs.one_record import Decoded, Event, Record, RecordDecoder, Tombstone, Undecodable, Unexamined
 from validator.config.model import Config
 from validator.model.kafka_options import OptionsRefused, librdkafka_options
 from validator.model.kafka_refusals import ClientMessages, Refusal, refusal_of_kind
@@ -77,6 +79,58 @@ def why_undecodable(
     """
     record = _record_at(config, topic, partition, offset, seconds)
     yield SingleDecoder(config, topic).problems(record) if record is not None else ()
+
+
+class OffsetRange(NamedTuple):
+    """The offsets of a partition from ``first`` to ``last``."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+
+
+class ReadEvent(NamedTuple):
+    """An event of a cell, by its position. ``addends``: as in `Event`."""
+
+    topic: str
+    partition: int
+    offset: int
+    addends: tuple[Decimal | None, ...]
+
+
+def events_of_cell(
+    config: Config, ranges: Sequence[OffsetRange], start_us: int | None, key: str, seconds: float
+) -> Iterator[ReadEvent]:
+    """The events of a window, or without windows of a key, that owe a result, as far as ``ranges`` still have them.
+
+    Raises OptionsRefused, KafkaException.
+    """
+    with _consumer(config, {"log_level": 0}) as consumer:
+        for one in ranges:
+            decoder = SingleDecoder(config, one.topic)
+            for record in _records_of(consumer, one, time.monotonic() + seconds):
+                for event in decoder.decode_all(record):
+                    if isinstance(event, Event) and event.is_owed and event.key == key:
+                        times = np.array([event.event_time_us], dtype=np.int64)
+                        if start_us is None or start_us in config.oracle.assigned(times).starts:
+                            yield ReadEvent(one.topic, record.partition, record.offset, event.addends)
+
+
+def _records_of(consumer: Consumer, wanted: OffsetRange, deadline: float) -> Iterator[Record]:
+    consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.first)])
+    while time.monotonic() < deadline:
+        message = consumer.poll(_POLL_SECONDS)
+        if message is None:
+            continue
+        error, offset = message.error(), int(message.offset() or 0)
+        _check_size(error)
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+            raise KafkaException(error)
+        if error is None and offset <= wanted.last:
+            yield _record(message)
+        if error is not None or offset >= wanted.last:
+            return
 
 
 class SingleDecoder:
