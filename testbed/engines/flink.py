@@ -49,7 +49,7 @@ class FlinkEngine(JvmEngine):
     runs_stages = True
     matches = True
     lock = HERE / "flink.lock"
-    sources = (SOURCES / "FlinkJob.java", *GENERIC)
+    sources: tuple[Path, ...] = (SOURCES / "FlinkJob.java", *GENERIC)
     standbys = 1
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
