@@ -451,6 +451,62 @@ def test_an_incomplete_join_names_the_missing_setting(assignment: str) -> None:
     assert problems(assignment, example="join") == (f"c.yaml: {OF_A_JOIN[assignment]}",)
 
 
+OF_ONE_EVENT = {
+    "oracle.values={n: count}": (
+        "oracle.values (from --set oracle.values): a result of one event states no count; "
+        "write same(PATH) for each field that a result repeats."
+    ),
+    "oracle.values={n: same(amount), m: same( amount )}": (
+        "oracle.values (from --set oracle.values): two values are the same field; name each field once."
+    ),
+    "outputs.0.fields.values={n: {path: amount, tolerance: 1}}": (
+        "outputs[0].fields.values.n.tolerance (from --set outputs.0.fields.values): a repeated field is exact; "
+        "leave it out."
+    ),
+    "outputs.0.fields.values={m: amount}": (
+        "outputs[0].fields.values (from --set outputs.0.fields.values): it names m; "
+        "name exactly n, as oracle.values does."
+    ),
+    "oracle={kind: tumbling_window, size: 1m, values: {n: same(amount)}}": (
+        "outputs[0].fields.event_time (from --set outputs.0): oracle tumbling_window does not use it; leave it out, "
+        "and set window_start to the path of the window's start."
+    ),
+    "inputs.0.duplicates=collapse": (
+        "inputs[0].duplicates (from --set inputs.0.duplicates): repeated events cannot be recognised without ids; "
+        "use count, or evidence with ids."
+    ),
+    "oracle.having={n: {above: 1}}": (
+        "oracle.having.n (from --set oracle.having): a further event may take this value below the bound; leave it out."
+    ),
+}
+REPEATED = (
+    "late=[]",
+    "inputs.0.fields={key: page, event_time: timestamp}",
+    "oracle={kind: map, values: {n: same(amount)}}",
+    "outputs.0={topic: output, evidence: values, fields: {key: page, event_time: at, values: {n: amount}}}",
+)
+
+
+@pytest.mark.parametrize("assignment", OF_ONE_EVENT)
+def test_results_of_one_event_have_their_own_sentences(assignment: str) -> None:
+    assert problems(*REPEATED, assignment) == (f"c.yaml: {OF_ONE_EVENT[assignment]}",)
+
+
+def test_a_repeated_field_needs_results_of_one_event() -> None:
+    stated = "outputs.0.fields.values={clicks: n, paid: amount}"
+    (problem,) = problems("oracle.values={clicks: count, paid: same(amount)}", stated, example="counts")
+    assert problem.endswith(
+        "same(PATH) needs results of one event each; leave it out, or use passthrough, map or filter."
+    )
+
+
+def test_a_result_of_one_event_need_not_repeat_a_field() -> None:
+    loads(EXAMPLES["clickstream"], "/etc", REPEATED, {})
+    fields = "outputs.0.fields={key: page, event_time: at}"
+    config = loads(EXAMPLES["clickstream"], "/etc", (*REPEATED, "oracle={kind: map}", fields), {})
+    assert evidence_of(config.oracle).fingerprints_decide
+
+
 OF_A_FILTER = {
     "oracle={kind: filter}": "oracle.where (from --set oracle): oracle filter needs it; add it.",
     "oracle={kind: passthrough, where: {path: status, one_of: [paid]}}": (

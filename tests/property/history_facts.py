@@ -164,7 +164,7 @@ def _row(case: Case, number: int, step: int, record: Record) -> dict[str, Any]:
         case ResultRecord():
             ids = [] if states_values else [_id(number, plain) for plain in record.ids]
             return row | {
-                "count": len(record.ids) if case.oracle.stated.count_name is not None else None,
+                "count": len(record.ids) if case.oracle.stated.show_number else None,
                 "key": f"{number}/{record.key}",
                 "window_start_us": None if case.oracle.by_key else record.window_start_us,
                 "ids": [id_ for id_ in ids if isinstance(id_, int)],

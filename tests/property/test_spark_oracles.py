@@ -23,6 +23,7 @@ from tests.property.having import having_case
 from tests.property.idle import idle_case
 from tests.property.keyed import keyed_case, keyed_values_case
 from tests.property.passthrough import passthrough_case
+from tests.property.repeated import repeated_case
 from tests.property.replacing import replacing_case
 from tests.property.running import running_case
 from tests.property.sessions import counted_session_case, session_case
@@ -67,6 +68,8 @@ TWINS: Final[dict[str, Twin]] = {
     "values-of-keys-uncounted": partial(keyed_values_case, aggregates=WITHOUT_COUNT),
     "values-of-tables": partial(table_case, aggregates=AVERAGES),
     "values-sessions": valued_session_case,
+    "values-of-events": repeated_case,
+    "values-of-events-counted": partial(repeated_case, width=0),
     "values-of-ids": partial(valued_case, aggregates=OF_IDS),
     "values-sums": partial(valued_case, aggregates=SUMS),
     "values-uncounted": partial(valued_case, aggregates=WITHOUT_COUNT),
@@ -74,8 +77,8 @@ TWINS: Final[dict[str, Twin]] = {
     "tumbling_window-zoned": zoned_case,
 }
 COMBINED: Final = (
-    *("counts", "counts-cumulative", "counts-sessions", "values-of-ids", "values-sums", "values-uncounted"),
-    *("values-of-keys-sums", "values-of-keys-uncounted", "rows-of-tables"),
+    *("counts", "counts-cumulative", "counts-sessions", "values-of-events-counted", "values-of-ids", "values-sums"),
+    *("values-uncounted", "values-of-keys-sums", "values-of-keys-uncounted", "rows-of-tables"),
 )
 """Twins of which the first tier has each part."""
 CAUSAL: Final = 60

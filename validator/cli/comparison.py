@@ -173,7 +173,7 @@ def counted(config: Config, records: Sequence[Read], *, whole: Mapping[str, bool
     for (cell, results), end in zip(stated.items(), ends, strict=True):
         owed = expected.get(cell, [])
         number = sum(one.stated_count or 0 for one in results)
-        counts = config.oracle.stated.count_name is not None
+        counts = config.oracle.stated.show_number
         of_cell = _number(config, owed)
         if config.oracle.reads.signed and of_cell <= 0:
             # A null value, which is no result here, withdraws that of a key without rows.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from validator.codecs.fingerprints import SPARK_SEED, Ints, hash_b, xxh64
+from validator.codecs.fingerprints import SPARK_SEED, Ints, hash_a, hash_b, xxh64
 from validator.model.stated_values import Digest, Hash
 
 _64_BITS: Final = 2**64
@@ -39,6 +40,15 @@ def _crc32(texts: pa.Array) -> list[int]:
 def _md5(texts: pa.Array) -> list[int]:
     digests = (hashlib.md5(raw, usedforsecurity=False).digest() for raw in texts.cast(pa.binary()).to_pylist())
     return [int.from_bytes(digest[:_MD5_BYTES]) for digest in digests]
+
+
+def of_prefixes(hashes: Sequence[Ints]) -> list[Ints]:
+    """Return, for each field of tuples, the hash of the fields up to it. ``hashes``: that of each field, 0 for null."""
+    found: list[Ints] = []
+    for one in hashes:
+        with np.errstate(over="ignore"):
+            found.append(hash_a(found[-1] + one if found else one))
+    return found
 
 
 def powers(numbers: Ints, digest: Digest) -> Ints:

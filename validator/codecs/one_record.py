@@ -617,7 +617,10 @@ class RecordDecoder:
         # `isinstance` would import the configuration's models.
         self._is_output = hasattr(at, "window_start")
         self.present = frozenset() if self._is_output else values.present
-        self.hashed = frozenset() if self._is_output else values.hashed
+        self.of_one = self._is_output and values.of_one
+        """Whether a result is of one event, and states no number."""
+        self.repeated = values.repeated
+        self.hashed = frozenset(self.repeated) | (frozenset() if self._is_output else values.hashed)
         self.digests = {} if self._is_output else dict(values.digests)
         """As in `Values`, like ``present``."""
         self._rounding: Rounding = "down" if self._is_output else rounding
@@ -875,7 +878,7 @@ class RecordDecoder:
                 addends = []
                 for i, at in enumerate(self._values):
                     addends.append(self._kind(i)(at, record, root))
-                return Event(one, key, time, addends=tuple(addends))
+                return Event(one, key, time, addends=_repeating(addends, self.repeated))
             end = None
             if self._end is not None and time is not None:
                 at = self._end
@@ -895,16 +898,17 @@ class RecordDecoder:
                 if at.part or len(record.value or b"") > most_of_id:
                     for item in lists[-1]:
                         _check_size(item, most_of_id, "id_bytes")
-            stated = None
+            # A result of one event counts one.
+            stated = 1 if self.of_one else None
             if self._counted is not None:
                 at = self._counted
                 stated = _count(at.of(record, root))
                 _check_bound(stated, self.count_bound)
             values = []
-            for at, bound in zip(self._values, self.value_bounds, strict=True):
-                values.append(_stated(at, record, root))  # `at` is named where it is refused
-                _check_bound(values[-1], bound)
-            return Result(key, time, tuple(lists), stated, end, tuple(values))
+            for i, at in enumerate(self._values):
+                values.append(self._kind(i)(at, record, root))
+                _check_bound(values[-1], self.value_bounds[i])
+            return Result(key, time, tuple(lists), stated, end, _repeating(values, self.repeated))
         except _TooLong as refused:
             return self._no_event(record, root) if is_other else Unexamined(at.field, at.path, str(refused))
         except _Refused as refused:
@@ -950,15 +954,17 @@ class RecordDecoder:
         elif at in self._values:
             for i, one in enumerate(self._values):
                 if one == at:
-                    (_stated if self._is_output else self._kind(i))(at, record, root)
+                    self._kind(i)(at, record, root)
         else:
             at.instant(record, root, self._rounding)
 
     def _kind(self, i: int) -> Callable[[_Field, Record, Json], Decimal | None]:
-        """Return how a field that results aggregate is read."""
+        """Return how a value is read, or a field that results aggregate."""
         if i in self.digests:
             return partial(_modular, self.digests[i])
-        return _presence if i in self.present else _hash if i in self.hashed else _addend
+        if i in self.hashed:
+            return _hash
+        return _stated if self._is_output else _presence if i in self.present else _addend
 
     def _decided(
         self, condition: Condition, record: Record, root: Json
@@ -1103,6 +1109,20 @@ def _hash(at: _Field, record: Record, root: Json) -> Decimal | None:
     from validator.codecs.fingerprints import number_of_text
 
     return Decimal(number_of_text(text))
+
+
+def _repeating(values: Sequence[Decimal | None], places: Sequence[int]) -> tuple[Decimal | None, ...]:
+    """Return values in which each field that a result repeats has the hash of the tuple up to it."""
+    found = list(values)
+    if places:
+        import numpy as np
+
+        from validator.codecs.digests import of_prefixes
+
+        hashes = of_prefixes([np.array([int(values[i] or 0)], dtype=np.int64) for i in places])
+        for i, one in zip(places, hashes, strict=True):
+            found[i] = None if values[i] is None else Decimal(int(one[0]))
+    return tuple(found)
 
 
 def _modular(digest: Digest, at: _Field, record: Record, root: Json) -> Decimal | None:

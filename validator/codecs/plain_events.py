@@ -39,6 +39,7 @@ from validator.codecs.plain_fields import (
     modular_at,
     presence_of,
     read,
+    repeating,
 )
 from validator.codecs.plain_json import Bools, Path
 from validator.codecs.times import Rounding
@@ -65,8 +66,8 @@ class PlainEvents:
     contributes; ``where`` has the places of its comparisons. ``missing_key``: the setting of the input. The rule
     decodes events without a key. ``readers``: as in `read`. ``addends``: the fields that results aggregate;
     ``present``: the indexes of those that are only counted, ``hashed``: those of which only different values count;
-    ``digests``: those whose sums count modulo 2^64. ``envelope``: of changes; ``operations``: the
-    texts of those that are events. ``is_table``: the changes of a table also remove rows.
+    ``digests``: those whose sums count modulo 2^64; ``repeated``: those that results repeat. ``envelope``: of changes;
+    ``operations``: the texts of those that are events. ``is_table``: the changes of a table also remove rows.
     """
 
     id: tuple[Path, ...]
@@ -89,6 +90,7 @@ class PlainEvents:
     present: frozenset[int] = frozenset()
     hashed: frozenset[int] = frozenset()
     digests: tuple[tuple[int, Digest], ...] = ()
+    repeated: tuple[int, ...] = ()
     envelope: Envelope | None = None
     operations: tuple[str, ...] = ()
     is_table: bool = False
@@ -98,9 +100,11 @@ class PlainEvents:
         places = [*self.id, self.event_time, *self.key]
         # A field of the condition that is also the id, the key or the time must have the type of these.
         any_scalars = self._tested.beside(places) if self._tested else []
+        repeated = [self.addends[i] for i in self.repeated]
+        any_scalars += [place for place in repeated if place not in (*places, *any_scalars)]
         places += any_scalars
         texts = self.hashed | {i for i, digest in self.digests if digest.hash is not None}
-        numbers = [place for i, place in enumerate(self.addends) if i not in self.present | texts]
+        numbers = [place for i, place in enumerate(self.addends) if i not in self.present | texts | {*self.repeated}]
         places += [self.addends[i] for i in sorted(texts)]
         counted = [self.addends[i] for i in self.present]
         if self.envelope is None:
@@ -146,15 +150,19 @@ class PlainEvents:
         for i, place in enumerate(self.addends):
             if i in digests:
                 column, is_certain = modular_at(part, place, digests[i])
-            elif i in self.hashed:
+            elif i in self.hashed or i in self.repeated:
                 column, is_certain = hashes_at(part, place)
             elif i in self.present:
                 column, is_certain = presence_of(part, place)
             else:
                 column, is_certain = amounts_at(part, place, absent=True)
-            # The rule ignores the field if the condition does not hold.
-            addends.append(column if owed.all() else pc.if_else(pa.array(owed), column, None))
+            addends.append(column)
             known = known & (is_certain | ~owed)
+        # The rule ignores the fields if the condition does not hold.
+        addends = [
+            column if owed.all() else pc.if_else(pa.array(owed), column, None)
+            for column in repeating(addends, self.repeated)
+        ]
         nothing = np.zeros(len(part.rows), dtype=np.bool_)
         ignored, updates = nothing, nothing
         if self.condition is not None and self.condition.others == "ignored":

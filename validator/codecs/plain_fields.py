@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.digests import hashes_of, powers
+from validator.codecs.digests import hashes_of, of_prefixes, powers
 from validator.codecs.fingerprints import Ints, text_numbers
 from validator.codecs.one_record import (
     DIGITS_AFTER,
@@ -542,6 +542,17 @@ def hashes_at(of: Read, place: Path) -> tuple[pa.Array, Bools]:
     if not len(found.texts):
         return pa.nulls(len(found.codes), AMOUNT), np.zeros(len(found.codes), dtype=np.bool_)
     return pa.array(text_numbers(found.texts)[found.codes], mask=~found.known).cast(AMOUNT), found.known
+
+
+def repeating(columns: list[pa.Array], places: Sequence[int]) -> list[pa.Array]:
+    """Return columns in which each field that a result repeats has the hash of the tuple up to it, as the rule does."""
+    hashes = [numbers(columns[i].cast(pa.int64())) for i in places]
+    of_tuples = of_prefixes([np.where(valid, found, 0) for found, valid in hashes])
+    whole = dict(zip(places, of_tuples, strict=True))
+    return [
+        pa.array(whole[i], mask=~bools(column.is_valid())).cast(AMOUNT) if i in whole else column
+        for i, column in enumerate(columns)
+    ]
 
 
 def modular_at(of: Read, place: Path, digest: Digest) -> tuple[pa.Array, Bools]:

@@ -25,6 +25,7 @@ from validator.codecs.plain_fields import (
     amounts_at,
     bools,
     form_of,
+    hashes_at,
     identities,
     ids,
     instants,
@@ -33,6 +34,7 @@ from validator.codecs.plain_fields import (
     keys,
     plain,
     read,
+    repeating,
 )
 from validator.codecs.plain_json import AMOUNT, Bools
 from validator.codecs.times import FARTHEST_US
@@ -106,11 +108,13 @@ class PlainResults:
             if not decoder.value_places:
                 yield from by_image(batch, decoder.envelope, partial(self._of_image, decoder.envelope))
             return
-        most, values, any_scalars = decoder.most.value_bytes, decoder.value_places, []
+        repeated = [decoder.value_places[i] for i in decoder.repeated]
+        most, any_scalars = decoder.most.value_bytes, [place for place in repeated if place not in places]
+        values = [place for i, place in enumerate(decoder.value_places) if i not in decoder.repeated]
         if self._tested is not None:
-            if self._tested.is_nested([*places, *decoder.list_places, *values]):
+            if self._tested.is_nested([*places, *repeated, *decoder.list_places, *values]):
                 return
-            any_scalars = self._tested.beside(places)
+            any_scalars += self._tested.beside([*places, *any_scalars])
         places += any_scalars
         for part in read(batch, places, decoder.list_places, most, any_scalars, readers, values):
             results = self._results(part)
@@ -158,7 +162,8 @@ class PlainResults:
         columns = [part.at(place) for place in decoder.key_places]
         key = keys(columns, len(part.rows), decoder.most.key_bytes, decoder.missing_key)
         good = good & key.known
-        counts = None
+        # A result of one event counts one.
+        counts = np.ones(len(part.rows), dtype=np.int64) if decoder.of_one else None
         if decoder.count_name is not None and withdraws:
             counts = np.zeros(len(part.rows), dtype=np.int64)
         elif decoder.count_name is not None:
@@ -168,14 +173,16 @@ class PlainResults:
                 # The rule refuses results below a bound.
                 good = good & (counts >= min(bound.least_integer, LARGEST_COUNT + 1))
         values = []
-        for place, bound in zip(decoder.value_places, decoder.value_bounds, strict=True):
+        for i, (place, bound) in enumerate(zip(decoder.value_places, decoder.value_bounds, strict=True)):
             # The rule knows whether a value is null or absent.
-            column, is_certain = amounts_at(part, place, absent=False)
+            is_repeated = i in decoder.repeated
+            column, is_certain = hashes_at(part, place) if is_repeated else amounts_at(part, place, absent=False)
             values.append(column)
             good = good & is_certain
             if bound is not None:
                 test = pc.greater if bound.is_above else pc.greater_equal
                 good = good & bools(pc.fill_null(test(column, pa.scalar(bound.least, AMOUNT)), fill_value=False))
+        values = repeating(values, decoder.repeated)
         lists = []
         for column in () if withdraws else self._columns(part):
             found, are_known = self._list(column)

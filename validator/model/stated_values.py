@@ -10,16 +10,16 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final, Literal, NamedTuple, Self, cast
 
-Function = Literal["sum", "min", "max", "avg", "count", "distinct", "sum_mod64", "sum_squares_mod64"]
+Function = Literal["sum", "min", "max", "avg", "count", "distinct", "sum_mod64", "sum_squares_mod64", "same"]
 FUNCTIONS: Final[tuple[Function, ...]] = ("sum", "min", "max", "avg")
 """The aggregates of a field that is a number."""
 MODULAR: Final[tuple[Function, ...]] = ("sum_mod64", "sum_squares_mod64")
 """The aggregates modulo 2^64 of a field that is an integer, or of a hash of a field. From those of ids, ids follow."""
-OF_FIELDS: Final[tuple[Function, ...]] = ("count", "distinct", *FUNCTIONS, *MODULAR)
+OF_FIELDS: Final[tuple[Function, ...]] = ("count", "distinct", *FUNCTIONS, *MODULAR, "same")
 """The aggregates of a field of the events. `count` is the number of events in which it is not null, `distinct` that of
-its different values."""
-ADDED: Final[frozenset[Function]] = frozenset({"sum", "count"})
-"""The aggregates that add up over events and results."""
+its different values; with `same` a result repeats the field of its one event."""
+ADDED: Final[frozenset[Function]] = frozenset({"sum", "count", "same"})
+"""The aggregates that add up over events and results. Of `same` hashes add up."""
 PRIMES: Final = (2**31 - 1, 2**31 - 19)
 """The fingerprints of sums are sums modulo these. Sums of 2^32 fact rows fit into 64 bits."""
 REVERSED: Final[frozenset[Function]] = frozenset({*ADDED, "avg"})
@@ -105,7 +105,9 @@ class Values:
     ``paths``: the fields of the events that these depend on. ``present``: the indexes of those that are only counted:
     such a field is 1 where it is not null. ``hashed``: those of which only the number of different values counts: such
     a field is the 64-bit hash of its text. ``digests``: the indexes of those whose sums count modulo 2^64, and how.
-    ``bounds``: the bounds that values with these names reach in every result.
+    ``bounds``: the bounds that values with these names reach in every result. ``of_one``: each result is of one event.
+    ``repeated``: the indexes of the fields that it repeats, in ``paths`` and in ``stated``: each is the hash of the
+    fields up to it (`validator.codecs.digests.of_prefixes`).
     """
 
     count_name: str | None = None
@@ -115,9 +117,11 @@ class Values:
     hashed: frozenset[int] = frozenset()
     digests: tuple[tuple[int, Digest], ...] = ()
     bounds: tuple[tuple[str, Bound], ...] = ()
+    of_one: bool = False
+    repeated: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, aggregates: Mapping[str, str], bounds: Mapping[str, Bound] = {}) -> Values:
+    def of(cls, aggregates: Mapping[str, str], bounds: Mapping[str, Bound] = {}, *, of_one: bool = False) -> Values:
         """Return what results state, by the names and texts of `oracle.values`, and the bounds of `oracle.having`."""
         found = {name: one for name, text in aggregates.items() if (one := OfField.of(text)) is not None}
         of_fields = {name: (one.path, _read_as(one)) for name, one in found.items()}
@@ -130,6 +134,8 @@ class Values:
             hashed=frozenset(i for i, (_, kind) in enumerate(fields) if kind == "distinct"),
             digests=tuple((i, kind) for i, (_, kind) in enumerate(fields) if isinstance(kind, Digest)),
             bounds=tuple(bounds.items()),
+            of_one=of_one,
+            repeated=tuple(i for i, (_, kind) in enumerate(fields) if kind == "same"),
         )
 
     @property
@@ -172,15 +178,20 @@ class Values:
         return [i for i, path in enumerate(self.paths) if path.partition(".")[0] == side]
 
     @property
+    def show_number(self) -> bool:
+        """Whether results show how many events they used."""
+        return self.count_name is not None or self.of_one
+
+    @property
     def add_up(self) -> bool:
-        """Whether sums show that a cell is right: its results state the number of events, and else only sums."""
-        return self.count_name is not None and all(one.function in ADDED for one in self.stated)
+        """Whether sums show that a cell is right: its results show the number of events, and else state only sums."""
+        return self.show_number and all(one.function in ADDED for one in self.stated)
 
 
-def _read_as(one: OfField) -> Literal["count", "distinct", "number"] | Digest:
+def _read_as(one: OfField) -> Literal["count", "distinct", "same", "number"] | Digest:
     if one.function in MODULAR:
         return Digest(one.hash, is_squared=one.function == "sum_squares_mod64")
-    return one.function if one.function == "count" or one.function == "distinct" else "number"
+    return one.function if one.function in ("count", "distinct", "same") else "number"
 
 
 NO_VALUES: Final = Values()

@@ -32,6 +32,8 @@ class Passthrough(Oracle):
     kind: Literal["passthrough", "map"]
     """A result for each event."""
 
+    judges_values: ClassVar[bool] = True
+    answers_events: ClassVar[bool] = True
     cell_noun: ClassVar[str] = "bucket of time"
     noun: ClassVar[str] = "bucket from"
     bucket: PositiveDuration = BUCKET_US
@@ -79,6 +81,15 @@ class Passthrough(Oracle):
             raise broken_rule_at("oracle.where", f"oracle {self.kind} does not use it", "leave it out, or use filter")
         super().check(declared)
         check_unit(self.bucket, declared.outputs)
+
+    def check_values(self, declared: Declared) -> None:
+        """Refuse values that are not fields of the result's event."""
+        del declared
+        if other := next((text for text in self.values.values() if not text.startswith("same(")), None):
+            problem = f"a result of one event states no {other.partition('(')[0]}"
+            raise broken_rule_at("oracle.values", problem, "write same(PATH) for each field that a result repeats")
+        if len(self.stated.paths) < len(self.values):
+            raise broken_rule_at("oracle.values", "two values are the same field", "name each field once")
 
     def _floor(self, instants_us: Ints) -> Ints:
         return instants_us - instants_us % self.bucket

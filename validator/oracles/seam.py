@@ -166,6 +166,8 @@ class Oracle(Frozen):
     `inputs[].duplicates: collapse` states this."""
     judges_values: ClassVar[bool] = False
     """Whether results may have evidence `values`."""
+    answers_events: ClassVar[bool] = False
+    """Whether a result is of one event, so that its values are fields of this event (`same`)."""
     judges_values_beside_ids: ClassVar[bool] = False
     """Whether results may state values beside the ids of their events."""
     accepts_cumulative: ClassVar[bool] = False
@@ -288,7 +290,7 @@ class Oracle(Frozen):
             name: replace(one.bound, tolerance=tolerances.get(name, Decimal(0)))
             for name, one in (self.having or {}).items()
         }
-        return Values.of(self.values, bounds)
+        return Values.of(self.values, bounds, of_one=self.answers_events and not self.reads.names_ids)
 
     @property
     def scope_margin_us(self) -> int:

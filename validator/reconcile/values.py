@@ -210,7 +210,7 @@ class Answered:
         is_null = lowest is None or not exact
         if lowest is None or highest is None:
             return Owed(None, None, is_null)
-        if function == "sum":
+        if function in ("sum", "same"):
             total = _sum(part.sum for part in parts) - _sum(part.sum for part in self.aside)
             free = () if self.all_used else self.free
             return Owed(total - sum(map(_most, free)), total - sum(map(_least, free)), is_null)
@@ -268,7 +268,11 @@ def wrong_value(one: Stated, answered: Answered, stated: Sequence[Decimal | None
     if one.function in ADDED:
         # Each result may be off by the tolerance.
         tolerance = _EXACT.multiply(tolerance, Decimal(len(stated)))
-    return None if owed.holds(found, tolerance) else f"{one.name} is {_said(found)} and should be {owed}"
+    if owed.holds(found, tolerance):
+        return None
+    if one.function == "same":
+        return f"the results do not repeat {one.name} of the events"
+    return f"{one.name} is {_said(found)} and should be {owed}"
 
 
 def _said(number: Decimal | None) -> str:

@@ -32,7 +32,8 @@ Aggregate = Annotated[
 """An aggregate over the events of a cell: `count`, their number; `count(PATH)`, the number of those in which the field
 is not null; `distinct(PATH)`, the number of its different values; or `sum(PATH)`, `min(PATH)`, `max(PATH)`,
 `avg(PATH)` of a field that is a number. As in SQL, null values do not count. `sum_mod64(PATH)` and
-`sum_squares_mod64(PATH)` of an integer are modulo 2^64, also of a hash: `sum_mod64(crc32(PATH))`."""
+`sum_squares_mod64(PATH)` of an integer are modulo 2^64, also of a hash: `sum_mod64(crc32(PATH))`. A result of one event
+(`passthrough`, `map`, `filter`) states only `same(PATH)`: it repeats this field."""
 
 _DIGITS_BEFORE: Final = 30
 _DIGITS_AFTER: Final = 38

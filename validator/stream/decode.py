@@ -150,6 +150,7 @@ def plain_events_of(
         present=oracle.stated.present,
         hashed=oracle.stated.hashed,
         digests=oracle.stated.digests,
+        repeated=oracle.stated.repeated,
         envelope=envelope,
         operations=tuple(text for text, it in envelope.meanings.items() if it in operations) if envelope else (),
         is_table=bool(getattr(topic, "table", None)),

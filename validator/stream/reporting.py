@@ -293,7 +293,7 @@ def _unclear(config: Config) -> frozenset[ViolationClass]:
         return frozenset({ViolationClass.MISSING, ViolationClass.DUPLICATE, ViolationClass.WRONG_VALUE})
     stated = config.oracle.stated
     # An engine that drops late events may have lost none.
-    are_clear = not stated.stated or (stated.count_name is not None and config.timing.late_policy != "drop")
+    are_clear = not stated.stated or (stated.show_number and config.timing.late_policy != "drop")
     return frozenset() if are_clear else frozenset({ViolationClass.WRONG_VALUE})
 
 

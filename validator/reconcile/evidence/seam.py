@@ -106,7 +106,7 @@ class Evidence(ABC):
                 problem = f"outputs[0] has evidence {declared.outputs[0].evidence}"
                 raise broken_rule_at(f"outputs[{i}].evidence", problem, "use one evidence for every output")
             needed = self.names[own].field
-            if needed not in fields:
+            if needed not in fields and self.needs_field:
                 fix = f"name the path of the {needed} in a result{self.instead}"
                 raise broken_rule_at(f"outputs[{i}].fields.{needed}", f"evidence {own} needs it", fix)
             for other in fields:
@@ -117,6 +117,9 @@ class Evidence(ABC):
     def check_names(self, declared: Declared) -> None:
         """Raise PydanticCustomError if outputs state other values than the oracle, or for fields that no event has."""
         oracle = self.oracle
+        if self.stated.repeated and not oracle.answers_events:
+            fix = "leave it out, or use passthrough, map or filter"
+            raise broken_rule_at("oracle.values", "same(PATH) needs results of one event each", fix)
         if list(oracle.values.values()).count("count") > 1:
             raise broken_rule_at("oracle.values", "two values are the number of events", "name count once")
         for one in declared.inputs:
@@ -127,10 +130,16 @@ class Evidence(ABC):
                 fix = f"name exactly {', '.join(sorted(oracle.values))}, as oracle.values does"
                 said = f"it names {', '.join(sorted(names))}" if names else "it is missing"
                 raise broken_rule_at(f"outputs[{i}].fields.values", said, fix)
-            exact = [one.name for one in self.stated.stated if one.function in MODULAR and names[one.name].tolerance]
-            for name in exact:
-                place = f"outputs[{i}].fields.values.{name}.tolerance"
-                raise broken_rule_at(place, "a sum modulo 2^64 is exact", "leave it out")
+            for one in self.stated.stated:
+                said = {"same": "a repeated field", **dict.fromkeys(MODULAR, "a sum modulo 2^64")}.get(one.function)
+                if said and names[one.name].tolerance:
+                    place = f"outputs[{i}].fields.values.{one.name}.tolerance"
+                    raise broken_rule_at(place, f"{said} is exact", "leave it out")
+
+    @property
+    def needs_field(self) -> bool:
+        """Whether a result must have the field that shows the evidence."""
+        return True
 
     @property
     def cannot_see(self) -> tuple[str, ...]:

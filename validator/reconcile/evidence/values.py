@@ -48,7 +48,7 @@ class Values(Evidence):
             kinds = ", ".join(kind for kind, one in oracles.built().items() if one.judges_values)
             problem = f"values is not supported yet for oracle {oracle.kind}"
             raise broken_rule_at("outputs[0].evidence", problem, f"use one of {kinds}")
-        if not oracle.values:
+        if self.needs_field and not oracle.values:
             fix = "write a name and its aggregate: {clicks: count}"
             raise broken_rule_at("oracle.values", "evidence values needs it", fix)
         oracle.check_values(declared)
@@ -64,7 +64,7 @@ class Values(Evidence):
                 problem = "repeated events cannot be recognised without ids"
                 raise broken_rule_at(f"inputs[{i}].duplicates", problem, "use count, or evidence with ids")
         self._check_bounds(declared)
-        if self.stated.count_name is None:
+        if not self.stated.show_number:
             self._check_without_count(declared)
 
     def _check_bounds(self, declared: Declared) -> None:
@@ -93,12 +93,17 @@ class Values(Evidence):
                 raise broken_rule_at(f"outputs[{i}].envelope", problem, "add count to oracle.values")
 
     @property
+    def needs_field(self) -> bool:
+        """A result of one event counts one, also without a value."""
+        return bool(self.oracle.values) or not self.oracle.answers_events
+
+    @property
     def cannot_see(self) -> tuple[str, ...]:
         """Errors that cancel out, and parts of sessions."""
         if self.oracle.by_key:
             unseen = "a lost event of a key is seen once the key has no new events for a while, or at the end of a run"
             return (f"Results say how many events of a key they used, not which: {unseen}.",)
-        if self.stated.count_name is None:
+        if not self.stated.show_number:
             return (
                 "Results do not say how many events they used: a loss or a repeat is a wrong value, if it changes one.",
             )
@@ -147,7 +152,7 @@ class Values(Evidence):
         stated, is_stated = numbers(one_array(results["count"]))
         # SEMANTICS 2.29: a result without the number of its events stands for all of them.
         are_answers = are_decoded & groups.are_last() if self.oracle.reads.replaces else are_decoded
-        if self.stated.count_name is None:
+        if not self.stated.show_number:
             stated = np.where(is_stated, stated, are_answers)
         columns = columns_of_lists(results["values"], len(self.stated.stated))
         of_sums = [
@@ -203,7 +208,7 @@ class Values(Evidence):
 
         if self.oracle.having:
             items, flags = under_bounds(self.stated, gathered, items, flags, size, drops_late=drops_late)
-        return (standing_for_all(items, flags) if self.stated.count_name is None else items), flags
+        return (standing_for_all(items, flags) if not self.stated.show_number else items), flags
 
     def wrong_values(self, it: Comparison, flags: Flags, sums: Mapping[str, Ints], *, drops_late: bool) -> WrongValues:
         """Return the cells whose results state a wrong value, and those that wait for the engine to consume their
@@ -231,14 +236,14 @@ class Values(Evidence):
 
         of_input = items.side == INPUT
         all_used = sums["outstanding"] == 0
-        if values.count_name is None:
+        if not values.show_number:
             # SEMANTICS 2.29: whether such a result used an event is not known.
             all_used &= ~has(of_input & may_drop)
         # SEMANTICS 2.29: an event that is not consumed, or an answer that may have expired, may be what the value
         # lacks.
         waits = judged & has(of_input & flags.unread)
         judged &= ~waits
-        judged &= ~has(of_input & flags.unsure) | (all_used & (values.count_name is not None))
+        judged &= ~has(of_input & flags.unsure) | (all_used & values.show_number)
         # SEMANTICS 2.6: an event that owes nothing may be what was set aside. 2.12: whose pairs lack it is not known.
         has_aside = has((items.side == LATE) | (items.side == REJECTED))
         judged &= ~has_aside | (~has(items.side == OWES_NOTHING) & (self.oracle.pair_rule is None))
