@@ -114,8 +114,8 @@ def by_phase(
     of: dict[str, tuple[int, int]] = {}
     for phase in phases:
         of.setdefault(phase["phase"], (micros(phase["start"], 0), micros(phase["end"], NEVER)))
-    for seconds in LAST_SECONDS if load_us is not None else ():
-        begin, end = load_us
+    begin, end = load_us or (0, 0)
+    for seconds in LAST_SECONDS:
         if end - begin >= seconds * 1_000_000:
             of[f"last {seconds} s"] = (end - seconds * 1_000_000, end)
     at = latencies["time"].cast(pa.int64()).to_numpy()

@@ -58,12 +58,12 @@ def do(
                 one, tried, began = replace(run, rate=rate), plan.on(run.cell.axes).of_trial(rate), time.monotonic()
                 kept.append("started", run=one.name)
                 try:
-                    found, *seen = environment.trial(one, tried)
+                    found, samples, counted = environment.trial(one, tried)
                 except BaseException as error:
                     kept.append("failed", run=one.name, reason=f"{type(error).__name__}: {error}")
                     raise
                 kept.append("done", run=one.name)
-                trial = search.judged(tried.rate, observed(found, *seen, tried), rules)
+                trial = search.judged(tried.rate, observed(found, samples, counted, tried), rules)
                 remembered[rate] = replace(trial, rate=rate)
                 search.write(plan.results, run.name, list(remembered.values()))
                 took = text_of(round(time.monotonic() - began))
