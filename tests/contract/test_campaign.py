@@ -98,7 +98,7 @@ def test_a_search_finds_the_rate_says_how_long_it_takes_and_is_resumed(
     assert capsys.readouterr().out.startswith("1 search, at most 9 trials each; at most 43m 30s")
     working, tried = stage.trial, []
 
-    def dies(self: FakeEnvironment, run: Run, plan: CampaignPlan) -> tuple[RunResult, list[Sample]]:
+    def dies(self: FakeEnvironment, run: Run, plan: CampaignPlan) -> tuple[RunResult, list[Sample], list[Row]]:
         tried.append(run.rate)
         if len(tried) == 4:
             raise OSError("no space left")

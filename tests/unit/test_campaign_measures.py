@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -174,5 +175,5 @@ def test_every_measure_is_in_the_table_the_csv_file_and_the_report() -> None:
     assert of["utilisation_failure_ratio"] == 0.375
     texts = (*formats.rendered(content).values(), html.render(content, {run.name: found}, {}))
     for column in COLUMNS:
-        names = (column.title, f"{column.name}_median", html.escape(column.title))
+        names = (column.title, f"{column.name}_median", escape(column.title))
         assert [name for name, text in zip(names, texts, strict=True) if name not in text] == []
