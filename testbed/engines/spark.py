@@ -33,13 +33,15 @@ class RunningQuery:
     sink: str
     trigger_seconds: float
     checkpoint: str
+    resumes: bool = True
+    """Whether a start continues from the checkpoint; else it begins at the end of the inputs."""
 
 
 class SparkEngine(RealEngine):
     """The workloads with PySpark. The JVM is in its driver's process group and is killed with it."""
 
     name = "spark"
-    guarantees = ("exactly_once", "at_least_once")
+    guarantees = ("exactly_once", "at_least_once", "at_most_once")
     operators = ("tumbling", "distinct", "sliding", "session", "passthrough", "running_aggregate", "interval")
     commits_without_pause = True
 
@@ -127,11 +129,14 @@ def effective_of(query: RunningQuery, configs: tuple[ClientConfig, ...]) -> Effe
     if consumers:
         committed = all(c.reads_committed for c in consumers)
         evidence.append(f"isolation.level {'read_committed' if committed else 'read_uncommitted'} in the consumers")
-    evidence.append("a batch that is not in the checkpoint is run again")
+    if query.resumes:
+        evidence.append("a batch that is not in the checkpoint is run again")
+    else:
+        evidence.append("a start begins at the end of the inputs, without the checkpoint")
     return Effective(
         engine="spark",
         # A producer that does not wait for acknowledgements may lose a result of a batch that is then committed.
-        guarantee="at_least_once" if all(p.acknowledged for p in producers) else "at_most_once",
+        guarantee="at_least_once" if query.resumes and all(p.acknowledged for p in producers) else "at_most_once",
         evidence=tuple(evidence),
         commit_interval_seconds=query.trigger_seconds,
         checkpoint_mode="micro-batch: offsets are written first, then the results, then the commit",

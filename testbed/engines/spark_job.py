@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import signal
 import sys
 import tempfile
@@ -19,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import ValidationError
 
@@ -27,6 +28,7 @@ from testbed import gc_log
 from testbed.engines.effective import CLIENT_LOGGERS
 from testbed.engines.job import READY, log
 from testbed.engines.real import COUNTERS
+from testbed.engines.settings import Guarantee
 from testbed.engines.spark import CHECKPOINT, EFFECTIVE, RunningQuery, kafka_jars
 from testbed.engines.spark_settings import STATE_STORES, SparkSettings
 from validator.model.signals import set_from_handler
@@ -74,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(settings: SparkSettings, folder: Path, stopping: threading.Event) -> int:
     """Run the query until ``stopping`` is set or it fails; return the exit status."""
     session = start_session(settings, folder)
-    query = start_query(session, settings, folder / CHECKPOINT)
+    query = start_query(session, settings, folder / CHECKPOINT, forget(settings, folder / CHECKPOINT))
     ready, batch = False, -1
     while query.isActive and not stopping.wait(_POLL_SECONDS):
         if (progress := query.lastProgress) is not None and progress["batchId"] != batch:
@@ -82,7 +84,7 @@ def run(settings: SparkSettings, folder: Path, stopping: threading.Event) -> int
             log(counters(progress))
         if not ready and has_run(query):
             ready = True
-            write_effective(query, folder)
+            write_effective(query, folder, settings.guarantee)
             log(f"{READY} {settings.group} {query.id}")
     if not query.isActive:
         log(f"failed: {query.exception()}")
@@ -157,15 +159,26 @@ def spark_options(settings: SparkSettings, jars: Sequence[Path], scratch: Path) 
     }
 
 
-def start_query(session: SparkSession, settings: SparkSettings, checkpoint: Path) -> StreamingQuery:
-    """Start the query from the input topics to the output topic."""
+def forget(settings: SparkSettings, checkpoint: Path) -> Literal["earliest", "latest"]:
+    """Return where a start without a checkpoint begins. At most once removes the checkpoint of an earlier start: what
+    its batches had read is not read again, and what came since is lost (OSPBench)."""
+    if settings.guarantee != "at_most_once" or not checkpoint.exists():
+        return "earliest"
+    shutil.rmtree(checkpoint)
+    return "latest"
+
+
+def start_query(
+    session: SparkSession, settings: SparkSettings, checkpoint: Path, begin: Literal["earliest", "latest"] = "earliest"
+) -> StreamingQuery:
+    """Start the query from the input topics, at ``begin`` without a checkpoint, to the output topic."""
     from testbed.engines.spark_operators import results
 
     source = {
         "kafka.bootstrap.servers": settings.bootstrap_servers,
         "kafka.isolation.level": "read_committed",
         "groupIdPrefix": settings.group,
-        "startingOffsets": "earliest",
+        "startingOffsets": begin,
         # A start outside the log means lost input: fail instead of skipping it.
         "failOnDataLoss": "true",
         **{name: text for name, text in settings.options.items() if not name.startswith(_OF_SESSION)},
@@ -201,13 +214,14 @@ def has_run(query: StreamingQuery) -> bool:
     return query.lastProgress is not None or query.status["message"] == _WAITING
 
 
-def write_effective(query: StreamingQuery, folder: Path) -> None:
+def write_effective(query: StreamingQuery, folder: Path, guarantee: Guarantee) -> None:
     """Read the running query's settings, and write them atomically to `EFFECTIVE`."""
     execution = query._jsq.streamingQuery()  # noqa: SLF001 - PySpark has no public way to the sink and the trigger
     said = RunningQuery(
         sink=execution.sink().getClass().getName(),
         trigger_seconds=execution.trigger().intervalMs() / 1000,
         checkpoint=execution.resolvedCheckpointRoot(),
+        resumes=guarantee != "at_most_once",
     )
     temporary = folder / f".{EFFECTIVE}"
     temporary.write_text(json.dumps(asdict(said), indent=1), encoding="utf-8")

@@ -21,7 +21,8 @@ STATE_STORES: Final[dict[StateStore, str]] = {
 class SparkSettings(RealEngineSettings):
     """The common settings, whose meaning for Spark is below, and Spark's own.
 
-    - ``guarantee``: the declared guarantee. It has no effect: Spark's sink for Kafka has no transactions.
+    - ``guarantee``: the declared guarantee. Exactly once has no effect: Spark's sink for Kafka has no transactions. At
+      most once starts without the checkpoint of an earlier start, at the end of the inputs.
     - ``parallelism``: task threads of the driver, and partitions of the state.
     - ``commit_interval_seconds``: the trigger interval.
     - ``max_disorder_ms`` and ``allowed_lateness_ms``: their sum is the delay of the watermark behind the newest event

@@ -79,6 +79,41 @@ def test_a_kill_before_the_commit_repeats_exactly_the_written_results(broker: Em
     assert (counted.missing, counted.duplicates) == (0, len(repeated))
 
 
+@pytest.mark.full
+def test_without_a_checkpoint_a_kill_loses_events_and_repeats_none(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    """The windows that were open at the kill, and what came until the start, have no complete result."""
+    topics = Topics(broker, "spark-once")
+    settings = RealEngineSettings(
+        bootstrap_servers=broker.bootstrap_servers, input=topics.input, output=topics.output, late=topics.late,
+        guarantee="at_most_once", window_ms=WINDOW_MS, max_disorder_ms=1_000, group="spark-once",
+        timeouts=Timeouts(commit_interval_seconds=0.5),
+    )  # fmt: skip
+    with SparkEngine(settings, tmp_path / "engine") as engine:
+        engine.start()
+        engine.ready(180)
+        load = PacedLoad(topics.load(window=f"{WINDOW_MS}ms"))
+        until(lambda: topics.results_end() >= 12, 120, engine.process(0).last_lines)
+        engine.kill()
+        before = set(topics.answered())
+        engine.restart()
+        engine.ready(180)
+        back_ms = now_ms()
+        until(lambda: topics.newest_answer_ms() > back_ms, 90, engine.process(0).last_lines)
+        load.finish()
+        expected = topics.expected(WINDOW_MS)
+        newest = max(start for _, start, _ in expected)
+        until(lambda: topics.newest_answer_ms() >= newest, 90, engine.process(0).last_lines)
+        effective = engine.effective()
+        engine.stop()
+    answered = topics.answered()
+    assert set(answered) <= set(expected)
+    assert max(answered.values()) == 1
+    lost = set(expected) - set(answered)
+    assert lost
+    assert before < set(answered), "the windows after the start have results"
+    assert effective.guarantee == "at_most_once", effective
+
+
 def last_commit_seconds(checkpoint: Path) -> float:
     """Return when the newest batch was committed, in seconds since the epoch."""
     return max(path.stat().st_mtime for path in (checkpoint / "commits").iterdir() if path.name.isdigit())

@@ -16,7 +16,7 @@ from testbed.engines.base import EngineError
 from testbed.engines.effective import ClientConfig
 from testbed.engines.real import LOCAL, EngineRefused, RealEngineSettings, timeouts
 from testbed.engines.spark import RunningQuery, SparkEngine
-from testbed.engines.spark_job import main, spark_options
+from testbed.engines.spark_job import forget, main, spark_options
 from testbed.engines.spark_settings import SparkSettings
 from testbed.engines.storm import StormEngine
 from testbed.engines.storm_files import StormPorts, storm_options, write_cluster
@@ -29,9 +29,7 @@ def settings(**more: Any) -> RealEngineSettings:
     return RealEngineSettings(bootstrap_servers="127.0.0.1:1", **more)
 
 
-def test_spark_refuses_at_most_once_and_a_standby(tmp_path: Path) -> None:
-    with pytest.raises(EngineRefused, match=r"spark cannot .* at_most_once; use exactly_once or at_least"):
-        SparkEngine(settings(guarantee="at_most_once"), tmp_path)
+def test_spark_refuses_a_standby(tmp_path: Path) -> None:
     with pytest.raises(EngineRefused, match="leave standby at 0"):
         SparkEngine(settings(standby=1), tmp_path)
 
@@ -72,6 +70,22 @@ def test_spark_is_never_more_than_at_least_once() -> None:
     transactional = ClientConfig("ProducerConfig", {"acks": "-1", "transactional.id": "x"})
     assert spark.effective_of(query, (transactional,)).guarantee == "at_least_once"
     assert spark.effective_of(query, (ClientConfig("ProducerConfig", {"acks": "1"}),)).guarantee == "at_most_once"
+
+
+def test_spark_without_the_checkpoint_of_an_earlier_start_is_at_most_once(tmp_path: Path) -> None:
+    query = RunningQuery(sink=KAFKA_TABLE, trigger_seconds=0.5, checkpoint="checkpoint", resumes=False)
+    producer = ClientConfig("ProducerConfig", {"acks": "-1"})
+    found = spark.effective_of(query, (producer,))
+    assert found.guarantee == "at_most_once"
+    assert found.evidence[-1] == "a start begins at the end of the inputs, without the checkpoint"
+    of = {name: SparkSettings.of(settings(guarantee=name)) for name in ("at_least_once", "at_most_once")}
+    folder = tmp_path / "checkpoint"
+    assert forget(of["at_most_once"], folder) == "earliest", "nothing was processed before the first start"
+    (folder / "commits").mkdir(parents=True)
+    assert forget(of["at_least_once"], folder) == "earliest"
+    assert folder.exists()
+    assert forget(of["at_most_once"], folder) == "latest"
+    assert not folder.exists()
 
 
 def test_storm_refuses_exactly_once_and_a_standby(tmp_path: Path) -> None:
