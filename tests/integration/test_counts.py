@@ -263,6 +263,36 @@ def test_sums_over_ids_name_the_lost_and_the_repeated_event(
     assert re.search(rf"\(ids ({ids[30]}, {ids[31]}|{ids[31]}, {ids[30]})\)", said)
 
 
+def explained_cell(pipeline: Pipeline, capsys: pytest.CaptureFixture[str], window: str, settings: list[str]) -> str:
+    """What `explain` says of the key k0 after it has read the events again."""
+    (pipeline.folder / "pipeline.yaml").write_text(EXAMPLES["counts"], encoding="utf-8")
+    given = [part for one in settings for part in ("--set", one)]
+    capsys.readouterr()
+    cell = ["--cell", window, "k0", "--config", str(pipeline.folder / "pipeline.yaml")]
+    assert main(["explain", str(pipeline.state("state")), *cell, *given]) == 0
+    return capsys.readouterr().out.splitlines()[-1].strip()
+
+
+@pytest.mark.full
+def test_explain_names_the_event_that_a_running_sum_lacks(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline.create()
+    pipeline.clicks(*(event(key, seconds) for seconds in range(15, 31) for key in ("k0", "k1")))
+    used = [amount_of(seconds) for seconds in range(15, 31) if seconds != 20]
+    for number in (3, len(used)):
+        pipeline.answers(result("k0", 0, number, str(sum(map(Decimal, map(str, used[:number]))))))
+    oracle = "{kind: running_aggregate, values: {clicks: count, paid: sum(amount)}}"
+    output = f"{{topic: {pipeline.name}-out, evidence: values, emission: cumulative, "
+    fields = "fields: {key: page, values: {clicks: count, paid: paid}}}"
+    given = settings_of(pipeline, oracle, "state", "late=[]", f"outputs=[{output}{fields}]")
+    given = [one for one in given if not one.startswith("outputs.0.")]
+    config = loads(EXAMPLES["counts"], pipeline.folder, given, {})
+    assert Sidecar(config, once=True, say=print, session=pipeline.spark).run() == 1
+    said = explained_cell(pipeline, capsys, "-", given)
+    assert said == f"its values are those of its events with the event at {pipeline.name}-in-0 offset 10 lost"
+
+
 @pytest.mark.parametrize("emission", ["final", full("cumulative")])
 def test_explain_names_the_events_that_explain_a_count_and_a_sum(
     pipeline: Pipeline, capsys: pytest.CaptureFixture[str], emission: str
@@ -294,14 +324,9 @@ def test_explain_names_the_events_that_explain_a_count_and_a_sum(
     oracle = "{kind: tumbling_window, size: 15s, values: {clicks: count, paid: sum(amount)}}"
     given = [f"outputs.0.emission={emission}", "late=[]"]
     assert validate(pipeline, oracle, "state", *given).status == 1
-    (pipeline.folder / "pipeline.yaml").write_text(EXAMPLES["counts"], encoding="utf-8")
-    options = [part for one in settings_of(pipeline, oracle, "state", *given) for part in ("--set", one)]
 
     def explained(start: int) -> str:
-        capsys.readouterr()
-        cell = ["--cell", f"{start}000000", "k0", "--config", str(pipeline.folder / "pipeline.yaml")]
-        assert main(["explain", str(pipeline.state("state")), *cell, *options]) == 0
-        return capsys.readouterr().out.splitlines()[-1].strip()
+        return explained_cell(pipeline, capsys, f"{start}000000", settings_of(pipeline, oracle, "state", *given))
 
     with_one = "its values are those of its events with the event at"
     assert explained(15) == "its results state the number and the sums of its 15 events"
