@@ -192,6 +192,15 @@ def debezium_flink() -> Shape:
 
 @shape
 def flink_sql_table() -> Shape:
+    def change(before: Any, after: Any, at: int) -> dict[str, Any]:
+        op = "c" if before is None else "d" if after is None else "u"
+        return {"before": before, "after": after, "op": op, "ts_ms": at}
+
+    return _of_table(change)
+
+
+def _of_table(change: Callable[[Any, Any, int], dict[str, Any]]) -> Shape:
+    """Counts and sums per status of the rows of a table. ``change``: of the row before it, that after it and a time."""
     statuses = ("new", "paid", "sent", "paid again")
     versions = [[{"id": n, "status": status, "amount": 7 * n + 3} for status in statuses] for n in range(40)]
     kept = [of[: 2 + n % 3] for n, of in enumerate(versions)]
@@ -219,10 +228,9 @@ def flink_sql_table() -> Shape:
 
     given = []
     for before, after, at in changes:
-        op = "c" if before is None else "d" if after is None else "u"
         key = {"id": (after or before)["id"]}
-        given.append(one({"before": before, "after": after, "op": op, "ts_ms": at}, key))
-        given += [one(None, key)] if op == "d" else []
+        given.append(one(change(before, after, at), key))
+        given += [one(None, key)] if after is None else []
     return counted(("shop.public.orders", "orders_per_status"), given, results)
 
 
@@ -886,6 +894,33 @@ def canal_changes() -> Shape:
         return {**about, "type": "INSERT" if is_new else "UPDATE", "data": [row], "old": old}
 
     return _of_insertions(change)
+
+
+def _changed(before: Any, after: Any) -> tuple[str, Any, Any]:
+    """The operation of a change, its row, and the fields that an update changed."""
+    if before is None or after is None:
+        return ("insert", after, None) if before is None else ("delete", before, None)
+    return "update", after, {name: was for name, was in before.items() if after[name] != was}
+
+
+@shape
+def maxwell_table() -> Shape:
+    def change(before: Any, after: Any, at: int) -> dict[str, Any]:
+        op, row, old = _changed(before, after)
+        whole = {"database": "d", "table": "t", "type": op, "ts": at // 1_000, "data": row}
+        return whole if old is None else {**whole, "old": old}
+
+    return _of_table(change)
+
+
+@shape
+def canal_table() -> Shape:
+    def change(before: Any, after: Any, at: int) -> dict[str, Any]:
+        op, row, old = _changed(before, after)
+        about = {"database": "d", "table": "t", "isDdl": False, "es": at, "ts": at + 30}
+        return {**about, "type": op.upper(), "data": [row], "old": old and [old]}
+
+    return _of_table(change)
 
 
 @shape

@@ -170,11 +170,15 @@ def test_the_envelope_of_changes_and_those_with_a_result_are_recognised(name: st
     assert {name: entry.get(name) for name in ("envelope", "operations")} == {"operations": None, **found}
 
 
-def test_counts_of_the_rows_of_a_table_are_recognised() -> None:
-    proposal = proposed(SHAPES["flink-sql-table"]())
+@pytest.mark.parametrize(
+    ("name", "envelope"),
+    [("flink-sql-table", "debezium"), ("maxwell-table", "maxwell"), ("canal-table", "canal")],
+)
+def test_counts_of_the_rows_of_a_table_are_recognised(name: str, envelope: str) -> None:
+    proposal = proposed(SHAPES[name]())
     [entry] = proposal.document["inputs"]
     assert {name: it for name, it in entry.items() if name != "fields"} == {
-        "topic": "shop.public.orders", "envelope": "debezium", "table": True,
+        "topic": "shop.public.orders", "envelope": envelope, "table": True,
     }  # fmt: skip
     assert proposal.proof == "The newest orders equals the number of rows per status in 3 of 3 keys."
     # `new` has no row left.

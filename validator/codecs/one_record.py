@@ -799,19 +799,53 @@ class RecordDecoder:
             # It may remove every row: as many contributions as there are rows.
             place = ".".join((*self.envelope.around, self.envelope.operation))
             return Undecodable("envelope", place, "is a change that may concern any row")
-        found = [] if meaning in WITHDRAWING else [self._of_row(record, root, meaning)]
-        if meaning in WITHDRAWING or self.envelope.names_row_before(meaning):
-            before = self._imaged(root[ENVELOPE], self.envelope.before)
-            removed = self._of_row(record, before, _REMOVING)
-            if isinstance(removed, Event):
-                removed = removed._replace(is_removed=True)
-            elif isinstance(removed, Undecodable) and removed.reason in ("is null", "is absent"):
-                # Debezium omits these columns unless the database logs them.
-                removed = replace(removed, reason=f"{removed.reason} before the change{_ROW_BEFORE}")
-            found.append(removed)
+        found = []
+        rows = self._rows_of(root, meaning) if self.envelope.is_listed else ()
+        for number, part in enumerate([_with_row(root, row) for row in rows] if len(rows) > 1 else [root]):
+            if meaning not in WITHDRAWING:
+                found.append(self._of_row(record, part, meaning))
+            if meaning in WITHDRAWING or self.envelope.names_row_before(meaning):
+                found.append(self._removed(record, part, meaning, number, max(1, len(rows))))
         bad = next((one for one in found if isinstance(one, Undecodable)), None)
         # The record is counted as a whole.
         return bad or [one for one in found if isinstance(one, Event)] or found[:1]
+
+    def _removed(
+        self, record: Record, root: Json, meaning: str, number: int, rows: int
+    ) -> Decoded | Tombstone | Undecodable:
+        """Return what a change of a table removes. ``root``: the content of the change with the row, of number
+        ``number`` among ``rows``, that it is about."""
+        form = self.envelope
+        assert form is not None, "the topic has changes"
+        if meaning not in WITHDRAWING and form.old is not None:
+            root = self._overlaid(root, form.old, number, rows) if self._reads_row else root
+        elif meaning not in WITHDRAWING:
+            root = self._imaged(root[ENVELOPE], form.before)
+        removed = root if isinstance(root, Undecodable) else self._of_row(record, root, _REMOVING)
+        if isinstance(removed, Event):
+            return removed._replace(is_removed=True)
+        if isinstance(removed, Undecodable) and removed.reason in ("is null", "is absent") and form.old is None:
+            # Debezium omits these columns unless the database logs them.
+            return replace(removed, reason=f"{removed.reason} before the change{_ROW_BEFORE}")
+        return removed
+
+    def _overlaid(self, root: Json, name: str, number: int, rows: int) -> Json | Undecodable:
+        """Return the content of an update with the row before it. ``name``: the field with the fields that changed."""
+        assert self.envelope is not None, "the topic has changes"
+        whole, row = root[ENVELOPE], root[ROW]
+        place, old = ".".join((*self.envelope.around, name)), whole.get(name)
+        if type(whole) is Repeating and name in whole.repeated:
+            return Undecodable("envelope", place, "is ambiguous: it occurs more than once")
+        if self.envelope.is_listed and isinstance(old, list):
+            if len(old) != rows:
+                return Undecodable("envelope", place, f"has {len(old)} rows, and the change has {rows}")
+            old = old[number]
+        if not isinstance(old, dict) or not isinstance(row, dict):
+            return Undecodable("envelope", place, _kind(row if isinstance(old, dict) else old))
+        # What is absent from `old` did not change; a null there is the value before the change.
+        repeated = {it for one in (row, old) if type(one) is Repeating for it in one.repeated}
+        before = {**row, **old}
+        return _with_row(root, Repeating([*before.items(), *((it, None) for it in repeated)]) if repeated else before)
 
     def _rows_of(self, root: Json, meaning: str) -> Sequence[Json]:
         assert self.envelope is not None, "the topic has changes"

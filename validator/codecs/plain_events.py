@@ -118,6 +118,8 @@ class PlainEvents:
             read_there = read_image(some, envelope, image, places, (), most, any_scalars, readers, numbers, counted)
             return (self._events(one.part, one) for one in read_there)
 
+        if self.is_table and envelope.is_listed:
+            return None
         if self.is_table:
             return self._of_table([list(decoded(batch, image)) for image in envelope.images_of_table], batch.num_rows)
         parts = list(by_image(batch, envelope, decoded))

@@ -29,10 +29,6 @@ OTHER: Final = "other"
 """A change of a whole table, or a message: it names no row."""
 
 
-OF_TABLES: Final = ("changelog_json", "debezium", "debezium_with_schema")
-"""The envelopes that have every row before a change as a whole."""
-
-
 WITHDRAWING: Final = frozenset({"delete", RETRACT})
 """The operations that are about the row before them."""
 
@@ -49,7 +45,8 @@ class Image(NamedTuple):
 class Envelope:
     """The form of an envelope. ``around``: the path to it in a value. ``operation``: the name of its field with the
     operation. ``after``, ``before``: the names of its fields with the row; with ``is_listed`` these are lists of rows.
-    ``meanings``: text of an operation -> an `Operation`, `RETRACT` or `OTHER`."""
+    ``meanings``: text of an operation -> an `Operation`, `RETRACT` or `OTHER`. ``old``: the name of its field with what
+    changed of the row before an update, in lists as ``before``; None: ``before`` has the whole row."""
 
     kind: str
     operation: str
@@ -58,6 +55,7 @@ class Envelope:
     meanings: Mapping[str, str]
     around: Path = ()
     is_listed: bool = False
+    old: str | None = None
 
     @property
     def images(self) -> tuple[Image, Image]:
@@ -69,9 +67,12 @@ class Envelope:
 
     @property
     def images_of_table(self) -> tuple[Image, Image]:
-        """As `images`, where the row before a change is one of an update, too."""
+        """As `images`, where the row before a change is one of an update, too. Updates whose row before is not a whole
+        are in neither."""
         after, before = self.images
         updates = tuple(text for text, meaning in self.meanings.items() if self.names_row_before(meaning))
+        if self.old is not None:
+            return after._replace(operations=tuple(it for it in after.operations if it not in updates)), before
         return after, before._replace(operations=(*before.operations, *updates))
 
     def image_of(self, meaning: str) -> str:
@@ -80,7 +81,7 @@ class Envelope:
 
     def names_row_before(self, meaning: str) -> bool:
         """Return whether a change also has the row before it: an update, unless that row has a record of its own."""
-        return meaning == "update" and self.before != self.after
+        return meaning == "update" and (self.before != self.after or self.old is not None)
 
     def in_value(self, place: Path, image: str) -> Path:
         """Return the path in a value of a place that `placed` returned; other parts of the record stay as they are."""
@@ -124,11 +125,11 @@ ENVELOPES: Final[Mapping[str, Envelope]] = MappingProxyType(
     {
         one.kind: one
         for one in (
-            Envelope("canal", "type", "data", "data", _CANAL, is_listed=True),
+            Envelope("canal", "type", "data", "data", _CANAL, is_listed=True, old="old"),
             Envelope("changelog_json", "op", "data", "data", _CHANGELOG),
             Envelope("debezium", "op", "after", "before", _DEBEZIUM),
             Envelope("debezium_with_schema", "op", "after", "before", _DEBEZIUM, ("payload",)),
-            Envelope("maxwell", "type", "data", "data", _MAXWELL),
+            Envelope("maxwell", "type", "data", "data", _MAXWELL, old="old"),
         )
     }
 )

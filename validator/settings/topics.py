@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
-from validator.model.envelopes import ENVELOPES, OF_TABLES, EnvelopeKind, Operation, placed
+from validator.model.envelopes import ENVELOPES, EnvelopeKind, Operation, placed
 from validator.model.field_values import part_and_names
 from validator.settings.built import SHARED_CHANGES, Built
 from validator.settings.conditions import Where
@@ -197,9 +197,11 @@ class Input(_Events):
     def _table_has_changes(self) -> Self:
         if not self.table:
             return self
-        if self.envelope not in OF_TABLES:
-            problem = "the records do not have every row before a change as a whole"
-            raise broken_rule_at("table", problem, f"write envelope: {' or '.join(OF_TABLES)}, or leave it out")
+        if self.envelope is None:
+            raise broken_rule_at("table", "the records are not changes", f"write envelope: {' or '.join(ENVELOPES)}")
+        if ENVELOPES[self.envelope].old is not None and self.format.names_all_fields:
+            problem = f"{self.format.kind} does not show which fields are absent from `old`, since they did not change"
+            raise broken_rule_at("table", problem, "leave it out")
         if self.operations is not None:
             raise broken_rule_at("operations", "every change of a table counts", "leave it out")
         return self

@@ -33,7 +33,7 @@ from validator.cli.proposal.matches import (
 )
 from validator.cli.proposal.proof import Linked, Place, place_of
 from validator.cli.proposal.times import Time
-from validator.model.envelopes import EVENTS, OF_TABLES
+from validator.model.envelopes import EVENTS
 from validator.model.wording import plural
 from validator.oracles.guesses import (
     DAY,
@@ -447,7 +447,7 @@ def _counting(topics: _Topics, keys: Sequence[KeyField], windows: _Windows, coun
 def _counting_so_far(topics: _Topics, keys: Sequence[KeyField], count: str) -> Iterator[Candidate]:
     """Results without a time that state how many events of their key there are so far, or how many rows a table has."""
     guess, said, name = running(), " and ".join(key.events[0] for key in keys), _value_name(count)
-    may_be_table = all(one.changes is not None and one.changes.kind in OF_TABLES for one in topics.inputs)
+    may_be_table = all(one.changes is not None for one in topics.inputs)
     at = next(iter(_event_times(topics)), None)
     if at is None:
         return

@@ -81,5 +81,6 @@ def _change(value: object, envelope: Envelope) -> Change | None:
         row = row[0] if isinstance(row, list) and len(row) == 1 else None
     if not isinstance(row, Mapping):
         return None
-    around = {name: one for name, one in value.items() if name not in (envelope.after, envelope.before)}
+    of_rows = (envelope.after, envelope.before, envelope.old)
+    around = {name: one for name, one in value.items() if name not in of_rows}
     return Change(operation, row, around)

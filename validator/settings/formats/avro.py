@@ -24,6 +24,7 @@ class Avro(Format):
     enums are their symbols, of a union the value counts."""
 
     kind: ClassVar[str] = "avro"
+    names_all_fields: ClassVar[bool] = True
     from_file: SchemaFile | None = Field(default=None, alias="schema")
     """File with the schema (`{file: order.avsc}`). If records name a schema as well, theirs is the writer's, and this
     one the reader's: it has the names and defaults that count."""

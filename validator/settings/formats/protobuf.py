@@ -44,6 +44,7 @@ class Protobuf(Format):
     that is not written has its default."""
 
     kind: ClassVar[str] = "protobuf"
+    names_all_fields: ClassVar[bool] = True
     from_file: MessageFile | None = Field(default=None, alias="schema")
     """File with the schema, and the type of the messages (`{file: shop.desc, message: shop.Order}`)."""
     schema_id: SchemaIdPlace | None = None

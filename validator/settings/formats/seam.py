@@ -57,6 +57,8 @@ class Format(Frozen, ABC):
     """The base of all formats. The docstrings of a format and of its parameters are the text of the reference."""
 
     kind: ClassVar[str]
+    names_all_fields: ClassVar[bool] = False
+    """Whether every object has all fields of its schema: none is absent."""
 
     @property
     def needs_registry(self) -> bool:
