@@ -89,6 +89,7 @@ BROKEN_BY: Final[Mapping[str, tuple[str, str, str]]] = {
     # SEMANTICS 4.1, for results that state the number of their events.
     "missing": (PASS, FAIL, FAIL),
     "duplicate": (FAIL, PASS, FAIL),
+    "unknown_id": (FAIL, FAIL, FAIL),
     "wrong_value": (FAIL, FAIL, FAIL),
 }
 WITHOUT_COUNT: Final = (UNKNOWN, UNKNOWN, FAIL)
@@ -127,6 +128,8 @@ class Trial:
     values: tuple[Names, ...] = (NO_VALUES,)
     """The aggregates that results state in place of ids: a column of the page for each group of them."""
     share_of_ids: float = SHARES[False]
+    repeats: bool = False
+    """Whether results have no window, and repeat fields of their events."""
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -191,7 +194,7 @@ class Aggregate:
     `oracle.values`."""
 
     text: str
-    of: Callable[[Ids], Fraction | int | None]
+    of: Callable[[Ids], Fraction | int | list[int] | None]
 
 
 STATED: Final = {
@@ -199,13 +202,14 @@ STATED: Final = {
     "total": Aggregate("sum(id)", sum),
     "least": Aggregate("min(id)", lambda ids: min(ids, default=None)),
     "most": Aggregate("max(id)", lambda ids: max(ids, default=None)),
+    "id": Aggregate("same(id)", sorted),
     "mean": Aggregate("avg(id)", lambda ids: Fraction(sum(ids), len(ids)) if ids else None),
 }
 """Field of a result without ids -> what it states."""
 WINDOW_MS: Final = 10_000
 
 
-def differs(given: Fraction | int | None, owed: Fraction | int | None) -> bool:
+def differs(given: Fraction | int | list[int] | None, owed: Fraction | int | list[int] | None) -> bool:
     """Return whether a stated value is wrong: a fraction, if it is off by more than its last decimal digit."""
     if not isinstance(given, Fraction) or not isinstance(owed, Fraction):
         return given != owed
@@ -289,6 +293,19 @@ TRIALS: Final = {
         engine={"operator": "passthrough", "window_ms": 10_000},
         sidecar=("outputs.0.evidence=id", f"outputs.0.fields={EVENT}", "timing.max_disorder=1s"),
         cell_of=bucket_of,
+    ),
+    "passthrough-values": Trial(
+        title="Passthrough without ids",
+        text="Results repeat the field `id`, which names no event here. Found are missing / duplicate / wrong value.",
+        oracle="{kind: passthrough, bucket: 10s}",
+        load={"events_per_window": 10, "duplicates": {"share": 0.02}, "limit": {"events": 2000}},
+        engine={"operator": "passthrough", "window_ms": WINDOW_MS},
+        rows=(HONEST, *((one,) for one in (Mutation.ALTER, *ONE_OF_EACH_CLASS[:2])), ONE_OF_EACH_CLASS),
+        sidecar=("inputs.0.fields={key: page, event_time: timestamp}", "late=[]"),
+        cell_of=bucket_of,
+        values=(("id",),),
+        share_of_ids=0.007,
+        repeats=True,
     ),
     "filter": Trial(
         title="Filter",
@@ -418,7 +435,11 @@ class Judged:
     def verdicts(self) -> tuple[str, ...]:
         """The expected verdicts."""
         if self.values:
-            broken_by = BROKEN_BY if "clicks" in self.values else {**BROKEN_BY, "wrong_value": WITHOUT_COUNT}
+            broken_by = (
+                BROKEN_BY
+                if self.trial.repeats or "clicks" in self.values
+                else {**BROKEN_BY, "wrong_value": WITHOUT_COUNT}
+            )
             return combined(broken_by[name] for name, _ in self.due)
         return combined(VERDICTS[mutation] for mutation in self.mutations)
 
@@ -427,15 +448,17 @@ class Judged:
         used = {cell: Counter(ids) for cell, ids in self.load.ids.items()}
         for deed in self.deeds:
             copies = -deed.count if deed.violation_class == "missing" else deed.count
-            used[deed.window_start_ms, deed.key[0]][int(deed.id)] += copies
+            used.setdefault(self.trial.cell_of(deed, ()), Counter())[int(deed.id)] += copies
         places: dict[Place, Counter[str]] = {}
-        for cell, owed in self.load.ids.items():
-            given = list(used[cell].elements())
+        for cell, by_id in used.items():
+            owed, given = self.load.ids.get(cell, ()), list(by_id.elements())
             more = len(given) - len(owed)
-            if more and "clicks" in self.values:
-                places["duplicate" if more > 0 else "missing", cell] = Counter({"": abs(more)})
+            if more and (self.trial.repeats or "clicks" in self.values):
+                name = "missing" if more < 0 else "duplicate" if owed else "unknown_id"
+                places[name, cell] = Counter({"": abs(more)})
             elif any(differs(STATED[name].of(given), STATED[name].of(owed)) for name in self.values):
-                places["wrong_value", cell] = Counter({"": 1})
+                # SEMANTICS 2.29: all results of the cell.
+                places["wrong_value", cell] = Counter({"": len(given) if self.trial.repeats else 1})
         return places
 
     def _due_by_id(self) -> dict[Place, Counter[str]]:
@@ -480,7 +503,7 @@ class Laboratory:
         pipelines = {deeds: self._pipeline(name, deeds) for deeds in trial.rows}
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             list(pool.map(lambda deeds: _break(trial, deeds, pipelines[deeds], load.topic), pipelines))
-            if NO_VALUES not in trial.values:
+            if NO_VALUES not in trial.values and not trial.repeats:
                 list(pool.map(lambda pipeline: _state_values(self.broker, pipeline), pipelines.values()))
             runs = list(pool.map(lambda row: _judge(trial, row, pipelines[row[0]], load), rows))
         return {
@@ -576,8 +599,10 @@ def _judge(trial: Trial, row: Row, pipeline: Pipeline, load: Load) -> Run:
     settings, (_, values) = list(trial.sidecar), row
     if values:
         stated = ", ".join(f"{name}: {name}" for name in values)
-        fields = f"{{key: page, window_start: windowStart, values: {{{stated}}}}}"
-        settings.append(f"outputs.0={{topic: {_stated(pipeline)}, evidence: values, fields: {fields}}}")
+        named = "event_time: timestamp" if trial.repeats else "window_start: windowStart"
+        topic = pipeline.output if trial.repeats else _stated(pipeline)
+        fields = f"{{key: page, {named}, values: {{{stated}}}}}"
+        settings.append(f"outputs.0={{topic: {topic}, evidence: values, fields: {fields}}}")
     oracle = f"oracle={trial.oracle_with(values)}"
     return pipeline.once(f"inputs.0.topic={load.topic}", oracle, *settings, state=name_of(*row))
 

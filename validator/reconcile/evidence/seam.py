@@ -130,11 +130,11 @@ class Evidence(ABC):
                 fix = f"name exactly {', '.join(sorted(oracle.values))}, as oracle.values does"
                 said = f"it names {', '.join(sorted(names))}" if names else "it is missing"
                 raise broken_rule_at(f"outputs[{i}].fields.values", said, fix)
-            for one in self.stated.stated:
-                said = {"same": "a repeated field", **dict.fromkeys(MODULAR, "a sum modulo 2^64")}.get(one.function)
-                if said and names[one.name].tolerance:
-                    place = f"outputs[{i}].fields.values.{one.name}.tolerance"
-                    raise broken_rule_at(place, f"{said} is exact", "leave it out")
+            for value in self.stated.stated:
+                if names[value.name].tolerance and value.function in (*MODULAR, "same"):
+                    what = "a repeated field" if value.function == "same" else "a sum modulo 2^64"
+                    place = f"outputs[{i}].fields.values.{value.name}.tolerance"
+                    raise broken_rule_at(place, f"{what} is exact", "leave it out")
 
     @property
     def needs_field(self) -> bool:
