@@ -451,6 +451,31 @@ def test_an_incomplete_join_names_the_missing_setting(assignment: str) -> None:
     assert problems(assignment, example="join") == (f"c.yaml: {OF_A_JOIN[assignment]}",)
 
 
+def test_refusals_of_sessions_and_interval_joins_have_a_reason() -> None:
+    sessions = "oracle={kind: session_window, gap: 1m, values: {clicks: count}}"
+    (problem,) = problems(sessions, "outputs.0.emission=cumulative", example="counts")
+    assert "a later result of a session names another start or end, so which results it replaces is not" in problem
+    joined = "oracle={kind: interval_join, join: inner, left: click, right: update, after: 1m, values: {pairs: count}}"
+    output = "outputs.0={topic: o, evidence: values, fields: {key: page, event_time: at, values: {pairs: n}}}"
+    (problem,) = problems(joined, output, "late=[]", example="join")
+    assert problem == (
+        "c.yaml: outputs[0].evidence (from --set outputs.0): the pairs of an interval join depend on the time of each "
+        "event, and no number or sum over a cell shows them; use ids."
+    )
+
+
+def test_windows_in_several_outputs_are_all_cumulative() -> None:
+    output = "topic: other, evidence: values, fields: {key: page, window_start: at, values: {clicks: n}}"
+    loads(
+        EXAMPLES["counts"],
+        "/etc",
+        ["outputs.0.emission=cumulative", f"outputs.1={{emission: cumulative, {output}}}"],
+        {},
+    )
+    (problem,) = problems("outputs.0.emission=cumulative", f"outputs.1={{{output}}}", example="counts")
+    assert "emission cumulative for only some outputs is not supported yet; give every output the same" in problem
+
+
 OF_ONE_EVENT = {
     "oracle.values={n: count}": (
         "oracle.values (from --set oracle.values): a result of one event states no count; "
@@ -468,8 +493,8 @@ OF_ONE_EVENT = {
         "name exactly n, as oracle.values does."
     ),
     "oracle={kind: tumbling_window, size: 1m, values: {n: same(amount)}}": (
-        "outputs[0].fields.event_time (from --set outputs.0): oracle tumbling_window does not use it; leave it out, "
-        "and set window_start to the path of the window's start."
+        "oracle.values (from --set oracle): same(PATH) needs results of one event each; "
+        "leave it out, or use passthrough, map or filter."
     ),
     "inputs.0.duplicates=collapse": (
         "inputs[0].duplicates (from --set inputs.0.duplicates): repeated events cannot be recognised without ids; "

@@ -9,13 +9,16 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
+from typing import TypeVar
 
 from tests.property.clock import Clock
 from tests.property.counted import counted_case, counting
-from tests.property.history import Cell, Ending, History, Record, ResultRecord, Step, Timing
+from tests.property.history import Cell, Ending, History, PartitionState, Record, ResultRecord, Step, Timing
 from tests.property.spark_histories import Case, Referee, case
 from tests.property.strategies import EVERYTHING, Allowed
 from validator.oracles.seam import Oracle, Reads
+
+Place = TypeVar("Place", Record, PartitionState)
 
 RESTORES = 0.1
 """Share of the results of a broken engine that do not repeat the ids before them, as after a lost checkpoint."""
@@ -72,7 +75,9 @@ class ReplacingReferee(Referee):
 
 @dataclass(frozen=True)
 class ReplacingCase(Case):
-    """A history whose results replace each other."""
+    """A history whose results replace each other. ``several``: they are in several topics."""
+
+    several: bool = False
 
     @property
     def referee(self) -> type[Referee]:
@@ -82,7 +87,7 @@ class ReplacingCase(Case):
     @cached_property
     def oracle(self) -> Oracle:
         """The core keeps the newest results."""
-        return super().oracle.reading(Reads(replaces=True))
+        return super().oracle.reading(Reads(replaces=True, several_outputs=self.several))
 
 
 @dataclass(frozen=True)
@@ -92,16 +97,39 @@ class CountedReplacingCase(ReplacingCase):
     @cached_property
     def oracle(self) -> Oracle:
         """The core counts."""
-        return counting(super().oracle).reading(Reads(replaces=True, evidence="values", names_ids=False))
+        return counting(super().oracle).reading(
+            Reads(replaces=True, several_outputs=self.several, evidence="values", names_ids=False)
+        )
 
 
 def replacing_case(
-    seed: int, *, causal: bool, steps_most: int, counted: bool = False, allowed: Allowed = EVERYTHING
+    seed: int,
+    *,
+    causal: bool,
+    steps_most: int,
+    counted: bool = False,
+    several: bool = False,
+    allowed: Allowed = EVERYTHING,
 ) -> ReplacingCase:
-    """The case that ``seed`` generates. ``counted``: results state counts."""
+    """The case that ``seed`` generates. ``counted``: results state counts. ``several``: each partition of the output is
+    one of another topic."""
     made = (counted_case if counted else case)(seed, causal=causal, steps_most=steps_most, allowed=allowed)
     kind = CountedReplacingCase if counted else ReplacingCase
-    return kind(made.seed, causal, running(made.history, Random(seed), restores=0 if causal else RESTORES))
+    history = running(made.history, Random(seed), restores=0 if causal else RESTORES)
+    return kind(made.seed, causal, in_topics(history) if several else history, several)
+
+
+def in_topics(history: History) -> History:
+    """The same history, in which the second partition of the output is one of another topic."""
+
+    def moved(at: Place) -> Place:
+        return replace(at, topic="to-more") if at.topic == "to-output" and at.partition == 1 else at
+
+    steps = tuple(
+        replace(step, records=tuple(map(moved, step.records)), partitions=tuple(map(moved, step.partitions)))
+        for step in history.steps
+    )
+    return replace(history, steps=steps)
 
 
 def running(history: History, rng: Random, *, restores: float) -> History:

@@ -55,6 +55,7 @@ SIDE_OF_TOPIC: Final = {
     "to-late": Side.LATE,
     "to-rejected": Side.REJECTED,
     "updates": Side.INPUT,
+    "to-more": Side.OUTPUT,
 }
 SOURCES: Final = [(side, topic) for topic, side in SIDE_OF_TOPIC.items()]
 """Side and topic by source index, as the sidecar orders them."""

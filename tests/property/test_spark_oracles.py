@@ -54,6 +54,7 @@ TWINS: Final[dict[str, Twin]] = {
     "counts-sessions": counted_session_case,
     "counts-under-bounds": having_case,
     "windows-cumulative": replacing_case,
+    "windows-cumulative-in-topics": partial(replacing_case, several=True),
     "distinct": distinct_case,
     "passthrough": passthrough_case,
     "running_aggregate": running_case,

@@ -30,6 +30,12 @@ ROWS_IN_INTERVALS: Final = Combination(
     "several events of one record are not supported yet for an interval join",
 )
 
+VALUES_IN_INTERVALS: Final = Combination(
+    ("outputs.evidence",),
+    "`values` with `interval_join`",
+    "the pairs of an interval join depend on the time of each event, and no number or sum over a cell shows them",
+)
+
 
 class IntervalJoin(TwoSides):
     """Two inputs joined by the distance of their times."""
@@ -45,7 +51,7 @@ class IntervalJoin(TwoSides):
     bucket: PositiveDuration = BUCKET_US
     """Length of a bucket of left times, in which pairs are judged; not far below `before` and `after` together."""
 
-    refuses: ClassVar[tuple[Combination, ...]] = (*TwoSides.refuses, ROWS_IN_INTERVALS)
+    refuses: ClassVar[tuple[Combination, ...]] = (*TwoSides.refuses, ROWS_IN_INTERVALS, VALUES_IN_INTERVALS)
     cell_noun: ClassVar[str] = "bucket of time"
     noun: ClassVar[str] = "bucket from"
     result_time: ClassVar[Literal["window_start", "event_time"] | None] = "event_time"
@@ -139,6 +145,11 @@ class IntervalJoin(TwoSides):
         del collapse
         is_right = self.are_right(id_counts, texts)
         return pair_classes(id_counts, flags, is_right, self._interval, drops_late=drops_late)
+
+    def check_values(self, declared: Declared) -> None:
+        """Refuse values with their reason."""
+        del declared
+        raise broken_rule_at("outputs[0].evidence", VALUES_IN_INTERVALS.problem, "use ids")
 
     def check(self, declared: Declared) -> None:
         """Also refuse records with several events, and an interval without an instant."""

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from validator.model.arrays import Ints
     from validator.settings.topics import Output
 
-MIXED_EMISSIONS: Final = Combination(
-    ("outputs.emission",),
-    "`cumulative` for some outputs but not for all",
-    "emission cumulative for only some outputs is not supported yet",
-)
 DROP_WITHOUT_WINDOWS: Final = Combination(
     ("timing.late_policy",),
     "`drop` with `running_aggregate`",
@@ -52,8 +47,7 @@ class RunningAggregate(Oracle):
     """A key without windows."""
 
     refuses: ClassVar[tuple[Combination, ...]] = (
-        *(MIXED_EMISSIONS, DROP_WITHOUT_WINDOWS),
-        *(VALUES_NOT_CUMULATIVE, VALUES_IN_SEVERAL, DISTINCT_OF_KEYS),
+        *(DROP_WITHOUT_WINDOWS, VALUES_NOT_CUMULATIVE, VALUES_IN_SEVERAL, DISTINCT_OF_KEYS),
     )
     cell_noun: ClassVar[str] = "time"
     noun: ClassVar[str] = "running aggregate of its key"
@@ -115,16 +109,13 @@ class RunningAggregate(Oracle):
         return self.reaches_us(starts_us, slack_us)
 
     def check_times(self, outputs: Sequence[Output]) -> None:
-        """Also refuse evidence `id` with emission `cumulative`, and outputs of which only some are cumulative."""
+        """Also refuse evidence `id` with emission `cumulative`."""
         super().check_times(outputs)
         for i, output in enumerate(outputs):
             place = f"outputs[{i}]"
             if output.emission == "cumulative" and output.evidence == "id":
                 problem = "with emission cumulative, a result replaces the earlier ones of its key, so it needs all ids"
                 raise broken_rule_at(f"{place}.evidence", problem, "use evidence ids, or emission final")
-            if (output.emission == "cumulative") != (outputs[0].emission == "cumulative"):
-                fix = "give every output the same emission"
-                raise broken_rule_at(f"{place}.emission", MIXED_EMISSIONS.problem, fix)
 
     def check_values(self, declared: Declared) -> None:
         """Refuse values in results that add up, in several outputs, and numbers of different values."""

@@ -22,10 +22,10 @@ from validator.model.stated_values import REVERSED, Values
 from validator.settings.aggregates import Aggregate, LowerBound
 from validator.settings.built import (
     CUMULATIVE,
-    CUMULATIVE_OUTPUTS,
     EXPLODE,
     FINAL_ONLY,
     ID_SPACES,
+    MIXED_EMISSIONS,
     TABLES,
     WHERE,
     Combination,
@@ -474,5 +474,6 @@ class Oracle(Frozen):
                 raise broken_rule_at(f"{place}.{used}", problem, fix)
             if output.emission == "cumulative" and not self.accepts_cumulative:
                 raise broken_rule_at(f"outputs[{i}].emission", CUMULATIVE.problem, FINAL_ONLY)
-            if output.emission == "cumulative" and not self.by_id and len(outputs) > 1:
-                raise broken_rule_at(f"outputs[{i}].emission", CUMULATIVE_OUTPUTS.problem, "keep one output")
+            if (output.emission == "cumulative") != (outputs[0].emission == "cumulative"):
+                fix = "give every output the same emission"
+                raise broken_rule_at(f"outputs[{i}].emission", MIXED_EMISSIONS.problem, fix)

@@ -12,15 +12,17 @@ session, and whether one result has them together (`validator.reconcile.splits`)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
 from validator.oracles.seam import Assigned, Declared, Oracle
-from validator.settings.built import Combination
+from validator.settings.built import FINAL_ONLY, Combination
 from validator.settings.durations import PositiveDuration
 from validator.settings.errors import broken_rule_at
 
 if TYPE_CHECKING:
     from validator.model.arrays import Bools, Ints
+    from validator.settings.topics import Output
 
 DROP_IN_SESSIONS: Final = Combination(
     ("timing.late_policy",),
@@ -28,6 +30,11 @@ DROP_IN_SESSIONS: Final = Combination(
     "late policy drop is not supported for sessions, whose ends move",
 )
 
+CUMULATIVE_SESSIONS: Final = Combination(
+    ("outputs.emission",),
+    "`cumulative` with `session_window`",
+    "a later result of a session names another start or end, so which results it replaces is not known",
+)
 ROUNDING_US: Final = 1_000_000
 """How far the named end of a session may be off. Some engines count in seconds."""
 
@@ -40,7 +47,7 @@ class SessionWindow(Oracle):
     gap: PositiveDuration
     """The longest pause within a session. A session ends this long after its last event."""
 
-    refuses: ClassVar[tuple[Combination, ...]] = (DROP_IN_SESSIONS,)
+    refuses: ClassVar[tuple[Combination, ...]] = (DROP_IN_SESSIONS, CUMULATIVE_SESSIONS)
     cell_noun: ClassVar[str] = "session"
     noun: ClassVar[str] = "session that holds"
     asks_lateness: ClassVar[bool] = True
@@ -125,6 +132,13 @@ class SessionWindow(Oracle):
     def reach_at(self, instant_us: int, slack_us: int) -> int:
         """As `latest_reaches_us`."""
         return instant_us - slack_us
+
+    def check_times(self, outputs: Sequence[Output]) -> None:
+        """Refuse emission `cumulative` with its reason."""
+        for i, output in enumerate(outputs):
+            if output.emission == "cumulative":
+                raise broken_rule_at(f"outputs[{i}].emission", CUMULATIVE_SESSIONS.problem, FINAL_ONLY)
+        super().check_times(outputs)
 
     def check_values(self, declared: Declared) -> None:
         """Refuse values without the number of events."""

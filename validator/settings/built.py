@@ -45,13 +45,13 @@ ID_SPACES: Final = Combination(
 )
 CUMULATIVE: Final = Combination(
     ("outputs.emission",),
-    "`cumulative` with sessions, and where results name the time of an event",
+    "`cumulative` where results name the time of an event",
     "cumulative is not supported yet for this oracle",
 )
-CUMULATIVE_OUTPUTS: Final = Combination(
+MIXED_EMISSIONS: Final = Combination(
     ("outputs.emission",),
-    "`cumulative` with windows, for one of several outputs",
-    "cumulative is not supported yet for windows in several outputs",
+    "`cumulative` for some outputs but not for all",
+    "emission cumulative for only some outputs is not supported yet",
 )
 FINAL_ONLY: Final = "let the engine write each result of a window once, when the window closes, and write final"
 """How to fix `CUMULATIVE`. With updates that are read as final, a correct engine would seem to repeat every event."""
@@ -93,7 +93,7 @@ TABLES: Final = Combination(
     "the rows of a table are judged only by results that state their number, sums and averages, without windows",
 )
 COMBINATIONS: Final = (
-    *(CUMULATIVE, CUMULATIVE_OUTPUTS, MIXED_DUPLICATES, ID_SPACES, ABSENT_KEYS, TABLES),
+    *(CUMULATIVE, MIXED_EMISSIONS, MIXED_DUPLICATES, ID_SPACES, ABSENT_KEYS, TABLES),
     *(WHERE, SHARED_CHANGES, EXPLODE, VALUES_BESIDE_IDS, HAVING),
 )
 """The refused combinations that do not depend on the oracle. Those of one oracle are in its `refuses`."""

@@ -150,7 +150,7 @@ def growth_sentence(config: Config, one: Growth) -> str:
     it, place = one.example, config.entry_of(one.example.topic)
     use = (
         "write emission: cumulative, with a new state.path"
-        if config.oracle.accepts_cumulative and (not config.oracle.has_windows or len(config.outputs) == 1)
+        if config.oracle.accepts_cumulative
         else f"{CUMULATIVE.problem}, so repeats are not judged"
     )
     return (

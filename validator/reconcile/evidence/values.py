@@ -45,6 +45,7 @@ class Values(Evidence):
         super().check(declared)
         oracle = self.oracle
         if not oracle.judges_values:
+            oracle.check_values(declared)
             kinds = ", ".join(kind for kind, one in oracles.built().items() if one.judges_values)
             problem = f"values is not supported yet for oracle {oracle.kind}"
             raise broken_rule_at("outputs[0].evidence", problem, f"use one of {kinds}")
