@@ -705,6 +705,13 @@ OF_AN_INTERVAL_JOIN = {
         "oracle.before (from --set oracle.before): no right event is both at least 6s and at most 5s later than a left "
         "one; let before and after add up to 0 or more."
     ),
+    "oracle.until=$offset": (
+        "oracle.until (from --set oracle.until): $offset is not a time; use $timestamp, or a field that holds a time."
+    ),
+    "oracle.until=timestamp.end": (
+        "oracle.until (from --set oracle.until): timestamp.end is inside timestamp, which the event_time reads as a "
+        "single value; name paths that do not contain each other."
+    ),
     "oracle.bucket=0.5ms": (
         "oracle.bucket (from --set oracle.bucket): 0.5ms is not a multiple of the unit of "
         "outputs[0].fields.event_time; write a multiple of 1ms."

@@ -9,20 +9,23 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from decimal import Decimal
 from functools import cached_property
 from random import Random
 from typing import ClassVar, Final, Literal, get_args
 
 from tests.property.clock import Clock
 from tests.property.engine import Answer, Engine, Fault, Habits
-from tests.property.history import Cell, InputEvent, LateRecord, ResultRecord, Step, Timing
+from tests.property.history import Cell, InputEvent, LateRecord, Record, ResultRecord, Step, Timing, role_of
 from tests.property.join_agreement import JoinCase
 from tests.property.join_reference import LEFT, RIGHT, Join, JoinReference
 from tests.property.join_worlds import JoinWorld
 from tests.property.logs import Log
 from tests.property.spark_histories import Referee, coarser, odder, stretched
 from tests.property.strategies import EVERYTHING, Allowed
+from tests.property.valued import Amount
 from validator.oracles.interval_join import IntervalJoin
+from validator.settings.fields import FieldPath
 
 Level = Literal["later", "now", "on_time", "sure"]
 LEVELS: Final[tuple[Level, ...]] = get_args(Level)
@@ -39,10 +42,20 @@ class IntervalTiming(Timing):
 
     before_us: int = 0
     after_us: int = 0
+    has_ends: bool = False
 
     def is_pair(self, left: InputEvent, right: InputEvent) -> bool:
         """Whether two events of a key join."""
-        return -self.before_us <= right.event_time_us - left.event_time_us <= self.after_us
+        later_us = right.event_time_us - left.event_time_us
+        if self.has_ends and right.event_time_us > self.own_end(left):
+            return False
+        return -self.before_us <= later_us <= self.after_us
+
+    def own_end(self, left: InputEvent) -> int:
+        """The latest time of a partner: from before the interval to after it. Copies of an id differ. In a history with
+        longer times it is later by as much."""
+        sixths = (7 * left.offset + 3 * left.partition) % 9 - 1
+        return left.event_time_us - self.before_us + (self.before_us + self.after_us) * sixths // 6
 
     def buckets(self, key: str, time_us: int, *, of_right: bool) -> tuple[Cell, ...]:
         """The buckets with an instant at which a left event, or a left partner, may be."""
@@ -352,7 +365,7 @@ class IntervalWorld(JoinWorld):
         # The partners may all be some time later, or earlier.
         shift = self.intervals.choice((0, 0, 0, before + 2, -after - 2))
         before, after = before - shift, after + shift
-        return IntervalTiming(**values, before_us=before, after_us=after)
+        return IntervalTiming(**values, before_us=before, after_us=after, has_ends=self.intervals.random() < 0.4)
 
     def _broken(self, answers: Sequence[Answer], faults: Sequence[Fault]) -> list[Answer]:
         """Some pairs also exchange their right events."""
@@ -389,7 +402,16 @@ class IntervalCase(JoinCase):
         """The oracle with which the core judges it."""
         it = self.history.timing
         assert isinstance(it, IntervalTiming)
-        return IntervalJoin.of(it.window_us, it.before_us, it.after_us, join=self.join, left=LEFT, right=RIGHT)
+        made = IntervalJoin.of(it.window_us, it.before_us, it.after_us, join=self.join, left=LEFT, right=RIGHT)
+        return made.model_copy(update={"until": FieldPath(path="until", unit="us")}) if it.has_ends else made
+
+    def values_of(self, record: Record) -> list[Amount]:
+        """The own end of a left event."""
+        it = self.history.timing
+        assert isinstance(it, IntervalTiming)
+        if not it.has_ends or role_of(record) != "input" or record.topic == RIGHT:
+            return []
+        return [Decimal(it.own_end(record)) if isinstance(record, InputEvent) else None]
 
 
 def interval_case(seed: int, join: Join, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> JoinCase:

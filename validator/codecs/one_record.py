@@ -101,7 +101,7 @@ class Event(NamedTuple):
     """A decoded record of an input, late or rejected topic. An ``id`` is a 64-bit integer or a text; `NO_ID` if events
     have none. ``is_owed``: the oracle's condition holds for it, if there is one. ``is_skipped``: it has no key, and the
     pipeline skips it. ``addends``: the fields of `Values.paths`, 1 for one that is only counted; None if one is null or
-    absent. ``is_removed``: a change of a table removes it."""
+    absent; then its own end (`Oracle.own_end`). ``is_removed``: a change of a table removes it."""
 
     id: int | str
     key: str
@@ -565,7 +565,7 @@ class RecordDecoder:
     contributes. ``missing_key``: as the setting of an input; None: as ``entry`` has it. ``schemas``: those of a
     registry that are known. ``values``: those that results state. ``id_fields``: number of fields of an id in a list.
     ``key_rule``: computes the key of an event from the fields of ``entry``.
-    ``splits_rows``: each row of a change is an event.
+    ``splits_rows``: each row of a change is an event. ``own_end``: a time of an event that follows its addends.
     """
 
     def __init__(
@@ -581,6 +581,7 @@ class RecordDecoder:
         values: Values = NO_VALUES,
         id_fields: int = 1,
         key_rule: KeyRule | None = None,
+        own_end: FieldPath | None = None,
         *,
         splits_rows: bool = False,
     ) -> None:
@@ -648,14 +649,15 @@ class RecordDecoder:
         self._where = {
             one: self._field("where", FieldPlace(one.path)) for one in (condition.comparisons if condition else ())
         }
-        single = [self._time, self._end, self._counted]
+        self._own_end = None if own_end is None else self._field("until", own_end)
+        single = [self._time, self._end, self._own_end, self._counted]
         fields = [*self._key, *self._id, *filter(None, single), *self._lists, *self._values, *self._where.values()]
         self._first = fields[0]
         self.count_bound = None if values.count_name is None else values.bound_of(values.count_name)
         """The bound that the number of events reaches in every result."""
         self.value_bounds = tuple(values.bound_of(one.name) for one in values.stated) if self._is_output else ()
         """Those of the other values."""
-        self._no_addends = (None,) * len(self._values)
+        self._no_addends = (None,) * (len(self._values) + (self._own_end is not None))
         self.missing_key: str = missing_key or str(getattr(entry, "missing_key", "undecodable"))
         self.has_items: bool = getattr(getattr(entry, "explode", None), "at", None) == "items"
         """Whether the key of an event is an array."""
@@ -703,7 +705,7 @@ class RecordDecoder:
         self.units = {field.field: field.unit for field in (self._time, self._end) if field is not None}
         self.key_places = [field.place for field in self._key]
         self.list_places = [field.place for field in self._lists]
-        self.value_places = [field.place for field in self._values]
+        self.value_places = [field.place for field in (*self._values, *filter(None, [self._own_end]))]
 
     def _field(self, name: str, at: FieldPath | IdsPath | ValuePath | FieldPlace) -> _Field:
         value, key, id_ = self.most
@@ -912,7 +914,11 @@ class RecordDecoder:
                 addends = []
                 for i, at in enumerate(self._values):
                     addends.append(self._kind(i)(at, record, root))
-                return Event(one, key, time, addends=_repeating(addends, self.repeated))
+                repeated = _repeating(addends, self.repeated)
+                if self._own_end is not None:
+                    at = self._own_end
+                    repeated = (*repeated, Decimal(at.instant(record, root, self._rounding)))
+                return Event(one, key, time, addends=repeated)
             end = None
             if self._end is not None and time is not None:
                 at = self._end
@@ -966,7 +972,7 @@ class RecordDecoder:
             if self.splits_rows and len(self._rows_of(root, meaning)) > 1:
                 return (first,)
         found = {}
-        others = [self._time, self._end, *self._lists, self._counted, *self._values]
+        others = [self._time, self._end, self._own_end, *self._lists, self._counted, *self._values]
         for at in filter(None, [*self._id, *self._key, *others]):
             try:
                 self._read_alone(at, record, root)

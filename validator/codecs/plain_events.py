@@ -41,7 +41,7 @@ from validator.codecs.plain_fields import (
     read,
     repeating,
 )
-from validator.codecs.plain_json import Bools, Path
+from validator.codecs.plain_json import AMOUNT, Bools, Path
 from validator.codecs.times import Rounding
 from validator.model.conditions import Condition
 from validator.model.envelopes import ROW, Envelope, Image
@@ -68,6 +68,7 @@ class PlainEvents:
     ``present``: the indexes of those that are only counted, ``hashed``: those of which only different values count;
     ``digests``: those whose sums count modulo 2^64; ``repeated``: those that results repeat. ``envelope``: of changes;
     ``operations``: the texts of those that are events. ``is_table``: the changes of a table also remove rows.
+    ``own_end``: the place and the form of the time that follows the addends.
     """
 
     id: tuple[Path, ...]
@@ -94,6 +95,7 @@ class PlainEvents:
     envelope: Envelope | None = None
     operations: tuple[str, ...] = ()
     is_table: bool = False
+    own_end: tuple[Path, Unit | TimePattern | None] | None = None
 
     def read(self, batch: pa.RecordBatch) -> Events | None:
         """Return the records of a batch that decode here; None if none does."""
@@ -106,6 +108,7 @@ class PlainEvents:
         texts = self.hashed | {i for i, digest in self.digests if digest.hash is not None}
         numbers = [place for i, place in enumerate(self.addends) if i not in self.present | texts | {*self.repeated}]
         places += [self.addends[i] for i in sorted(texts)]
+        places += [self.own_end[0]] if self.own_end else []
         counted = [self.addends[i] for i in self.present]
         if self.envelope is None:
             found = read(batch, places, (), self.value_bytes, any_scalars, self.readers, numbers, counted)
@@ -165,6 +168,10 @@ class PlainEvents:
             column if owed.all() else pc.if_else(pa.array(owed), column, None)
             for column in repeating(addends, self.repeated)
         ]
+        if self.own_end is not None:
+            ends, is_certain = instants(part, *self.own_end, self.rounding)
+            known = known & (is_certain | ~owed)
+            addends.append(pa.array(ends, mask=~(owed & is_certain)).cast(AMOUNT))
         nothing = np.zeros(len(part.rows), dtype=np.bool_)
         ignored, updates = nothing, nothing
         if self.condition is not None and self.condition.others == "ignored":
@@ -185,13 +192,14 @@ class PlainEvents:
     def can_decode(self) -> bool:
         """Whether records of this form decode here at all."""
         # One of these fields may be a scalar where the other lies inside it; `$value` is no field.
+        addends = [*self.addends, *([self.own_end[0]] if self.own_end else [])]
         if () in self.where or any(
             inner != outer and inner[: len(outer)] == outer
-            for inner, outer in product(self.addends, (*self.where, *self.addends))
+            for inner, outer in product(addends, (*self.where, *addends))
         ):
             return False
         is_json = self.readers is None or isinstance(self.readers.value, JsonReader)
-        places = [*self.id, self.event_time, *self.key, *self.addends]
+        places = [*self.id, self.event_time, *self.key, *addends]
         if self._tested is not None and self._tested.is_nested(places) and not (is_json and self.envelope is None):
             return False
         if self.is_table and self.condition is not None and self.event_time[:1] != (ROW,):
@@ -199,7 +207,7 @@ class PlainEvents:
             return False
         # Whether a change has the row follows from one of these fields in it.
         in_row = any(place[:1] == (ROW,) for place in [*self.id, self.event_time, *self.key])
-        return self.envelope is None or not self.addends or in_row
+        return self.envelope is None or not addends or in_row
 
     @property
     def _updating(self) -> Sequence[str]:

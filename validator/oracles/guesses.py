@@ -295,10 +295,15 @@ def joined(windows: Guess, left: str, right: str, *, join: str) -> Guess:
     return replace(windows, oracle=oracle, label=f"{join} join in {windows.label}", may_collapse=False)
 
 
-def within(before: int, after: int, left: str, right: str, *, join: str, doubts: tuple[str, ...]) -> Guess:
-    """Two inputs, joined in pairs whose right event is from ``before`` earlier to ``after`` later."""
+def within(
+    before: int, after: int, left: str, right: str, *, join: str, doubts: tuple[str, ...], until: object = None
+) -> Guess:
+    """Two inputs, joined in pairs whose right event is from ``before`` earlier to ``after`` later, and not after the
+    time in the field ``until`` of the left one."""
     bounds = {name: format_duration(time) for name, time in (("before", before), ("after", after)) if time}
     oracle = {"kind": "interval_join", "join": join, "left": left, "right": right, **bounds}
+    if until is not None:
+        oracle["until"] = until
     if before + after > BUCKET_US:
         oracle["bucket"] = format_duration(-(-(before + after) // SECOND) * SECOND)
     label = f"{join} join of {right} from {format_duration(-before)} to {format_duration(after)} after {left}"

@@ -20,8 +20,8 @@ class IdCounts:
     ``is_text``: 1 if ``id`` is the number of a text. ``unowed``: events of the cell that carry the id and owe nothing.
     ``group``: the index of the (cell, id) of each contribution. ``from_input``: whether each contribution is an event
     that contributes. ``times``: how often each entry counts; None: once. ``time_us``: the time of each contribution
-    that is an event, ``result``: the number of the result of each one that is in a result, else -1; both are known of
-    joins by time only (`Oracle.states_pairs`).
+    that is an event, ``until_us``: its own end (`Oracle.own_end`), far away if it has none, ``result``: the number of
+    the result of each one that is in a result, else -1; these are known of joins by time only (`Oracle.states_pairs`).
     """
 
     cell: Ints
@@ -36,6 +36,7 @@ class IdCounts:
     from_input: Bools
     times: Ints | None = None
     time_us: Ints = field(default_factory=_nothing)
+    until_us: Ints = field(default_factory=_nothing)
     result: Ints = field(default_factory=_nothing)
 
     def events(self, chosen: Bools) -> Ints:

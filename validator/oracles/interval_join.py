@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
-from pydantic import PrivateAttr
+from pydantic import Field, PrivateAttr
 
 from validator.oracles.passthrough import BUCKET_US, check_unit
 from validator.oracles.seam import Assigned, Declared
@@ -17,12 +17,14 @@ from validator.oracles.two_sides import TwoSides
 from validator.settings.built import Combination
 from validator.settings.durations import PositiveDuration, SignedDuration, format_duration
 from validator.settings.errors import broken_rule_at
+from validator.settings.fields import FieldPath, check_single
 
 if TYPE_CHECKING:
     from validator.model.arrays import Bools, Ints
     from validator.model.conditions import Condition
     from validator.oracles.ids import Flags, IdCounts, IdVerdicts
     from validator.oracles.pairs import Interval
+    from validator.settings.topics import Input
 
 ROWS_IN_INTERVALS: Final = Combination(
     ("oracle.kind",),
@@ -48,6 +50,9 @@ class IntervalJoin(TwoSides):
     """How much earlier than its left event a right event may be; with `-5s` it is at least 5 s later."""
     after: SignedDuration = 0
     """How much later it may be; with `-5s` it is at least 5 s earlier."""
+    until: FieldPath | None = Field(default=None, examples=[{"path": "expires", "unit": "ms"}])
+    """Field of a left event with the latest time of its right events, which are also at most `after` later: set `after`
+    to the longest such time."""
     bucket: PositiveDuration = BUCKET_US
     """Length of a bucket of left times, in which pairs are judged; not far below `before` and `after` together."""
 
@@ -93,6 +98,11 @@ class IntervalJoin(TwoSides):
     def scope_margin_us(self) -> int:
         """A right event may be earlier than the bucket."""
         return max(0, self.before)
+
+    @property
+    def own_end(self) -> FieldPath | None:
+        """Right events have none."""
+        return None if self._of_right else self.until
 
     @property
     def _tail_us(self) -> int:
@@ -163,8 +173,26 @@ class IntervalJoin(TwoSides):
                 "let before and after add up to 0 or more",
             )
         for i, entry in enumerate(declared.inputs):
+            if self.until is not None and entry.topic == self.left:
+                self._check_until(entry, self.until)
             if entry.envelope == "canal":
                 raise broken_rule_at(f"inputs[{i}].envelope", ROWS_IN_INTERVALS.problem, "use another oracle")
+
+    def _check_until(self, entry: Input, until: FieldPath) -> None:
+        """Refuse a field that no left event has, or that cannot be a time."""
+        if until.path in ("$value", "$offset", "$partition"):
+            fix = "use $timestamp, or a field that holds a time"
+            raise broken_rule_at("oracle.until", f"{until.path} is not a time", fix)
+        entry.check_paths([("oracle.until", until.path)])
+        at, condition = entry.fields, self.where
+        others = {"id": at.id or (), "key": at.key, "event_time": (at.event_time,)}
+        single = [(f"the {name}", one.path) for name, paths in others.items() for one in paths]
+        single += (
+            [("oracle.where", path) for _, path, is_scalar in condition.paths("") if is_scalar] if condition else []
+        )
+        mine = [("oracle.until", until.path)]
+        check_single(mine, single)
+        check_single(single, mine, "oracle.until")
 
     @property
     def _interval(self) -> Interval:

@@ -16,12 +16,16 @@ from validator.oracles.ids import Flags, IdCounts, IdVerdicts
 
 @dataclass(frozen=True)
 class Interval:
-    """A right event joins a left one if it is at most ``before_us`` earlier and at most ``after_us`` later.
-    ``left_alone``: a left event without a partner has a result, too."""
+    """A right event joins a left one if it is at most ``before_us`` earlier and at most ``after_us`` later, and not
+    later than the own end of the left one. ``left_alone``: a left event without a partner has a result, too."""
 
     before_us: int
     after_us: int
     left_alone: bool
+
+    def of(self, times: Ints, untils: Ints) -> tuple[Ints, Ints]:
+        """Return the first and the last instant of the right events that join left events of these times."""
+        return times - self.before_us, np.minimum(times + self.after_us, untils)
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,7 @@ class _Events:
     group: Ints
     cell: Ints
     times: Ints
+    untils: Ints
     of_right: Bools
     waiting: Bools
     sure: Bools
@@ -149,6 +154,7 @@ class _Events:
             group=group,
             cell=id_counts.cell[group],
             times=id_counts.time_us[at],
+            untils=id_counts.until_us[at],
             of_right=is_right[group],
             waiting=answered & (unread | ~unsure),
             sure=answered & ~unread & ~unsure,
@@ -170,26 +176,27 @@ class _Events:
 
     def _partners(self, chosen: Bools) -> Ints:
         found = np.zeros(len(self.group), dtype=np.int64)
-        for mine, earlier_us, later_us in (
-            (~self.of_right, self.it.before_us, self.it.after_us),
-            (self.of_right, self.it.after_us, self.it.before_us),
-        ):
-            others = chosen & ~mine
-            low, high = self.times[mine] - earlier_us, self.times[mine] + later_us
-            found[mine] = _number_within(self.cell[others], self.times[others], self.cell[mine], low, high)
+        first, last = self.it.of(self.times, self.untils)
+        # An event that ended before the first instant of its interval has no partner.
+        lefts, rights = ~self.of_right & (first <= last), self.of_right
+        found[lefts] = self._number_to(chosen & rights, self.times, lefts, last)
+        found[lefts] -= self._number_to(chosen & rights, self.times, lefts, first, strictly=True)
+        # Of the intervals that begin up to an instant, those that ended before do not have it.
+        found[rights] = self._number_to(chosen & lefts, first, rights, self.times)
+        found[rights] -= self._number_to(chosen & lefts, last, rights, self.times, strictly=True)
         return found
 
-
-def _number_within(of: Ints, times: Ints, cells: Ints, low: Ints, high: Ints) -> Ints:
-    """Return, for each of ``cells``, the number of ``times`` from ``low`` to ``high`` in it. ``of``: the cell of each
-    time."""
-    values, codes = np.unique(np.concatenate([times, low, high]), return_inverse=True)
-    ends = np.cumsum([len(times), len(low)])
-    of_times, of_low, of_high = (part.astype(np.int64) for part in np.split(codes, ends))
-    places = np.sort(of * len(values) + of_times)
-    first = np.searchsorted(places, cells * len(values) + of_low, side="left")
-    found: Ints = np.searchsorted(places, cells * len(values) + of_high, side="right") - first
-    return found
+    def _number_to(self, counted: Bools, instants: Ints, asked: Bools, ends: Ints, *, strictly: bool = False) -> Ints:
+        """Return, for each ``asked`` event, the number of ``counted`` events of its cell with an instant up to its end;
+        ``strictly``: before it."""
+        instants, ends = instants[counted], ends[asked]
+        values, codes = np.unique(np.concatenate([instants, ends]), return_inverse=True)
+        of_instants, of_ends = np.split(codes.astype(np.int64), [len(instants)])
+        cells = self.cell[asked] * len(values)
+        places = np.sort(self.cell[counted] * len(values) + of_instants)
+        before = np.searchsorted(places, cells, side="left")
+        found: Ints = np.searchsorted(places, cells + of_ends, side="left" if strictly else "right") - before
+        return found
 
 
 def _copies_of_pairs(id_counts: IdCounts, left: Ints, right: Ints, it: Interval) -> Ints:
@@ -201,5 +208,6 @@ def _copies_of_pairs(id_counts: IdCounts, left: Ints, right: Ints, it: Interval)
     of_left, of_right = np.diff(starts)[left], np.diff(starts)[right]
     pair = np.repeat(np.arange(len(left)), of_left * of_right)
     nth = np.arange(len(pair)) - (np.cumsum(of_left * of_right) - of_left * of_right)[pair]
-    later_us = times[starts[right][pair] + nth % of_right[pair]] - times[starts[left][pair] + nth // of_right[pair]]
-    return counts(pair, (-it.before_us <= later_us) & (later_us <= it.after_us), len(left))
+    at, of_left_event = times[starts[right][pair] + nth % of_right[pair]], starts[left][pair] + nth // of_right[pair]
+    first, last = it.of(times[of_left_event], id_counts.until_us[events][of_left_event])
+    return counts(pair, (first <= at) & (at <= last), len(left))

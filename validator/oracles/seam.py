@@ -32,7 +32,7 @@ from validator.settings.built import (
 )
 from validator.settings.conditions import Where
 from validator.settings.errors import broken_rule_at
-from validator.settings.fields import Frozen
+from validator.settings.fields import FieldPath, Frozen
 
 if TYPE_CHECKING:
     from validator.model.arrays import Bools, Ints
@@ -271,6 +271,11 @@ class Oracle(Frozen):
 
         del named_us
         return np.zeros(len(ends_us), dtype=np.bool_)
+
+    @property
+    def own_end(self) -> FieldPath | None:
+        """Field of an event with its own latest time of partners, which fact rows then have; None: none has one."""
+        return None
 
     @property
     def reads(self) -> Reads:

@@ -20,7 +20,7 @@ from validator.codecs.plain_json import AMOUNT
 from validator.model import arrays
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, listed, one_array
 from validator.model.stated_values import MODULAR, Function, Values
-from validator.reconcile.contributions import Gathered
+from validator.reconcile.contributions import INPUT, Gathered, Items
 from validator.reconcile.values import Aggregate, Answered, wrong_value
 
 _AGGREGATES: Final = {"count": "count", "distinct": "count_distinct", "sum": "sum", "min": "min", "max": "max"}
@@ -94,6 +94,18 @@ def wrong_results(
     return wrong, first
 
 
+def own_ends(items: Items, gathered: Gathered) -> Ints:
+    """Return the own end of each contribution that is an event (`Oracle.own_end`), `NEVER` of all others."""
+    assert items.source is not None, "own ends need it"
+    found = np.full(len(items.cell), NEVER)
+    places, texts = _fields(gathered, 1)
+    events = np.flatnonzero(items.side == INPUT)
+    at = places[items.source[events]]
+    events, at = events[at != ABSENT], at[at != ABSENT]
+    found[events] = ints(texts.take(pa.array(at)).cast(AMOUNT).cast(pa.int64()))
+    return found
+
+
 def _column_of(function: Function) -> str:
     return "sum" if function in MODULAR else function
 
@@ -137,7 +149,8 @@ def _fields(gathered: Gathered, width: int) -> tuple[Ints, pa.Array]:
             (numbers, "ids", parents, np.zeros_like(integers)),
             (of_texts, "text_ids", names, integers),
         ):
-            found.append(begins[rows] + width * (before[rows] + _ranks(rows)))
+            # Events without fields are those of the right side of a join.
+            found.append(np.where(lengths[rows] > 0, begins[rows] + width * (before[rows] + _ranks(rows)), ABSENT))
             found.append(np.full(len(listed(arrays.field(results, name))[0]), ABSENT))
     places = np.concatenate([*numbers, *of_texts]) if numbers else np.empty(0, dtype=np.int64)
     return places, pa.concat_arrays([*flat, pa.nulls(1, pa.string())])

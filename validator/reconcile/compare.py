@@ -17,6 +17,7 @@ from validator.model.arrays import Bools, Ints, counts, ints, listed, run_starts
 from validator.model.lateness_scope import may_move
 from validator.oracles.ids import Flags, IdCounts, IdVerdicts
 from validator.reconcile import splits
+from validator.reconcile.beside_ids import own_ends
 from validator.reconcile.cells import STALE, Cells, SomeCells, of_cells
 from validator.reconcile.contributions import (
     INPUT,
@@ -113,7 +114,8 @@ def compare(
     id_counts = _id_counts(items, group, firsts)
     results = Results.of(items, by_id=rules.oracle.by_id)
     if dates is not None:
-        id_counts = replace(id_counts, time_us=dates[0], result=results.of_items(len(group)))
+        untils = own_ends(items, gathered) if rules.oracle.own_end else np.full(len(group), arrays.NEVER)
+        id_counts = replace(id_counts, time_us=dates[0], until_us=untils, result=results.of_items(len(group)))
     apart, split = np.zeros(len(items.cell), dtype=np.bool_), dict.fromkeys(splits.FIELDS, np.full(size, arrays.ABSENT))
     whole = Comparison(rows, gathered, items, texts, named, group, id_counts, results)
     if resolved is not None:

@@ -10,13 +10,14 @@ from validator.codecs import times
 from validator.codecs.batches import EventBatches, ResultBatches
 from validator.codecs.one_record import Keyless, KeyRule, RecordDecoder
 from validator.codecs.plain_events import PlainEvents
-from validator.codecs.plain_fields import Readers
+from validator.codecs.plain_fields import Readers, form_of
 from validator.config.model import Input, Late, Limits, Output
 from validator.model.conditions import Condition
 from validator.model.envelopes import ENVELOPES, EVENTS, EnvelopeKind, Path, placed
 from validator.model.id_spaces import IdSpace
 from validator.model.schemas import NO_SCHEMAS, Schemas
 from validator.oracles.seam import Oracle
+from validator.settings.fields import FieldPath
 from validator.settings.time_patterns import TimePattern
 
 _DEFAULT: Final = Limits()
@@ -65,6 +66,7 @@ def event_reader(
         schemas=schemas,
         values=oracle.stated,
         key_rule=_key_rule(topic, oracle),
+        own_end=_own_end(topic, oracle),
         splits_rows=isinstance(topic, Input) and oracle.reads.explodes,
     )
     readers = Readers(decoder.reader, decoder.key_reader)
@@ -118,7 +120,7 @@ def plain_events_of(
 ) -> PlainEvents:
     """The rules by which Arrow decodes the events of a topic."""
     fields = topic.fields
-    at, condition = fields.event_time, _condition(topic, oracle)
+    at, own_end, condition = fields.event_time, _own_end(topic, oracle), _condition(topic, oracle)
     unit = at.unit
     kind: EnvelopeKind | None = getattr(topic, "envelope", None)
     envelope = None if kind is None else ENVELOPES[kind]
@@ -144,7 +146,7 @@ def plain_events_of(
         condition=condition,
         where=tuple(place(one.path) for one in (condition.comparisons if condition else ())),
         missing_key=missing_key,
-        pattern=None if at.pattern is None else TimePattern(at.pattern, at.time_zone or "UTC"),
+        pattern=_pattern(at),
         readers=readers,
         addends=tuple(place(path) for path in oracle.stated.paths),
         present=oracle.stated.present,
@@ -154,6 +156,7 @@ def plain_events_of(
         envelope=envelope,
         operations=tuple(text for text, it in envelope.meanings.items() if it in operations) if envelope else (),
         is_table=bool(getattr(topic, "table", None)),
+        own_end=None if own_end is None else (place(own_end.path), form_of(_pattern(own_end) or own_end.unit)),
     )
 
 
@@ -163,6 +166,15 @@ def _key_rule(topic: Input | Late, oracle: Oracle) -> KeyRule | None:
         return None
     keyless: Keyless = "undecodable" if not oracle.may_skip else "skipped" if isinstance(topic, Input) else "owed"
     return KeyRule(oracle, oracle.reads.key_fields, keyless)
+
+
+def _pattern(at: FieldPath) -> TimePattern | None:
+    return None if at.pattern is None else TimePattern(at.pattern, at.time_zone or "UTC")
+
+
+def _own_end(topic: Input | Late, oracle: Oracle) -> FieldPath | None:
+    """The own end of input events. Late and rejected records have none: they may lack its field."""
+    return oracle.own_end if isinstance(topic, Input) else None
 
 
 def _condition(topic: Input | Late, oracle: Oracle) -> Condition | None:

@@ -52,7 +52,16 @@ def intervals_of(
         join = "left" if any(of == () for of in output.lists[of_right]) else "inner"
         topics = inputs[left].topic, inputs[right].topic
         events = [_instants(one, keys, number, at[number]) for number, one in enumerate(inputs)]
-        yield _interval(time, events[left], events[right], distances, topics, join)
+        interval = _interval(time, events[left], events[right], distances, topics, join)
+        if interval.refuted is not None:
+            ends = [
+                (end, _ends(inputs[left], keys, left, at[left], end))
+                for end in inputs[left].times
+                if end.path != at[left].path
+            ]
+            stated = [(one[left].event, at[right].instants[one[right].event]) for one in pairs]
+            interval = _until(interval, ends, events[right], stated, topics, join) or interval
+        yield interval
 
 
 def _interval(
@@ -83,6 +92,50 @@ def _interval(
             "some events only (write their condition as oracle.where)."
         )
     return Intervals(time, within(before, after, *topics, join=join, doubts=(doubt,)), refuted)
+
+
+def _until(
+    interval: Intervals,
+    ends: Sequence[tuple[Time, Mapping[_Key, list[tuple[int, int]]]]],
+    rights: Mapping[_Key, list[int]],
+    stated: Sequence[tuple[int, int | None]],
+    topics: tuple[str, str],
+    join: str,
+) -> Intervals | None:
+    """The join whose pairs end at a field of their left event, if there is such a field. ``ends``: times of left
+    events, and the key, time and end of each. ``stated``: the left event and the time of the right one of each named
+    pair."""
+    instants = [instant for instant in interval.time.instants if instant is not None]
+    for end, of_keys in ends:
+        if any(it is not None and (own := end.instants[event]) is not None and it > own for event, it in stated):
+            continue
+        lefts = {
+            key: [(it, own) for it, own in of if min(instants) <= it <= max(instants)] for key, of in of_keys.items()
+        }
+        owed = sum(
+            max(0, bisect_right(of, own) - bisect_left(of, it))
+            for key, mine in lefts.items()
+            if (of := rights.get(key)) is not None
+            for it, own in mine
+        )
+        if owed and not _are_absent(len(stated), owed):
+            after = _bound(max(own - it for mine in lefts.values() for it, own in mine), lambda *_: 0)
+            doubt = f"That pairs end at {end.path}, and after at most {format_duration(after)}, is a guess."
+            guess = within(0, after, *topics, join=join, doubts=(doubt,), until=end.setting)
+            return Intervals(interval.time, guess, None)
+    return None
+
+
+def _ends(
+    one: Columns, keys: Sequence[KeyField], number: int, at: Time, end: Time
+) -> dict[_Key, list[tuple[int, int]]]:
+    """Key -> the times of its events, and their ends."""
+    found: dict[_Key, list[tuple[int, int]]] = defaultdict(list)
+    columns = [one.texts[key.events[number]] for key in keys]
+    for instant, own, *values in zip(at.instants, end.instants, *columns, strict=True):
+        if instant is not None and own is not None:
+            found[tuple(values)].append((instant, own))
+    return found
 
 
 def _named_pairs(output: Columns, named: Named) -> list[dict[int, Link]]:

@@ -26,7 +26,7 @@ PATTERNS: Final = (
 """The patterns that are tried, the more usual one of two first."""
 _YEAR_1990, _YEAR_2100 = 631_152_000, 4_102_444_800
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_NAMED: Final = re.compile(r"(?i)time|timestamp|date|(^|_)(ts|at|start|end)$|(Start|End|At)$")
+_NAMED: Final = re.compile(r"(?i)time|timestamp|date|expir|until|(^|_)(ts|at|start|end)$|(Start|End|At)$")
 _UNNAMED: Final = re.compile(r"(column|field)\d+")
 """Columns of lines that do not name their fields."""
 _NUMBER: Final = re.compile(r"-?\d+(\.\d+)?")

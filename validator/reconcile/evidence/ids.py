@@ -69,10 +69,11 @@ class Ids(Evidence):
     def of_events(
         self, groups: Groups, events: pa.Table, ids: EventIds, contributing: Ints
     ) -> dict[str, pa.Array | Ints]:
-        """Return hashes of the ids, and the fields of each event on which values beside ids depend."""
+        """Return hashes of the ids, and the fields of each event on which values beside ids depend, or its own end."""
         import numpy as np
 
         from validator.codecs.fingerprints import hash_a, hash_b, text_numbers
+        from validator.model.arrays import one_array
         from validator.reconcile.values import columns_of_lists
 
         hashed = ids.integers
@@ -83,9 +84,11 @@ class Ids(Evidence):
             "hash_a": groups.sum(hash_a(hashed) * contributing),
             "hash_b": groups.sum(hash_b(hashed) * contributing),
         }
-        if not self.oracle.values or not self.stated.paths:
+        width = 1 if self.oracle.own_end else len(self.stated.paths)
+        # Late and rejected records have no own end.
+        if not width or not len(one_array(events["values"]).flatten()):
             return found
-        columns = columns_of_lists(events["values"], len(self.stated.paths))
+        columns = columns_of_lists(events["values"], width)
         return {**found, "aggregates": groups.fields_of_ids(columns, ids.are_integers, ids.are_texts)}
 
     def of_results(self, groups: Groups, results: pa.Table, are_decoded: Bools) -> StatedSums:
@@ -136,8 +139,8 @@ class Ids(Evidence):
             for (cell, side, partition, offset), code in zip(waiting, codes, strict=True)
         ]
         whole = [np.concatenate([part[i] for part in parts]) if parts else np.empty(0, np.int64) for i in range(6)]
-        # Values beside ids are found by the place of the id.
-        source = np.arange(len(whole[0])) if self.oracle.values else None
+        # Values beside ids, and own ends, are found by the place of the id.
+        source = np.arange(len(whole[0])) if self.oracle.values or self.oracle.own_end else None
         items = Items(*(np.asarray(column, dtype=np.int64) for column in whole))
         return replace(items, source=source), named, partitions
 
