@@ -32,6 +32,7 @@ IN_FLIGHT_AUCTIONS, ACTIVE_PERSONS, LEAD = 100, 1000, 10
 HOT_EVERY: Final = 100
 HOT_AUCTIONS, HOT_BIDDERS, HOT_SELLERS = 1 / 2, 3 / 4, 3 / 4
 """Beam's shares of hot entities."""
+LONGEST_MS: Final = 60_000
 PERSON_BYTES, AUCTION_BYTES, BID_BYTES = 200, 500, 100
 
 _PLACES: Final = (
@@ -142,11 +143,12 @@ class PersonWire(NumberedWire):
 
 
 class AuctionWire(NumberedWire):
-    """Beam's auction. Its key is its seller or its id."""
+    """Beam's auction. Its key is its seller or its id. ``longest_ms``: the longest time from its opening to its end."""
 
-    def __init__(self, model: Model, key: str = "seller") -> None:
+    def __init__(self, model: Model, key: str = "seller", longest_ms: int = LONGEST_MS) -> None:
         self._model = model
         self._is_by_id = key == "id"
+        self._longest_ms = longest_ms
 
     def keys_of(self, numbers: Numbers) -> Numbers:
         """The ids or the sellers."""
@@ -162,7 +164,7 @@ class AuctionWire(NumberedWire):
         ids = np.array(numbers, np.int64)
         bids, model = self._model.price("initial bid", ids), self._model
         reserves = bids + model.price("reserve", ids)
-        lasting_ms = 1 + (model.draw("lasting", ids) * 60_000).astype(np.int64)
+        lasting_ms = 1 + (model.draw("lasting", ids) * self._longest_ms).astype(np.int64)
         columns = (
             numbers,
             bids.tolist(),

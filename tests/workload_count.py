@@ -138,18 +138,20 @@ def id_text(one: Any) -> str:
 
 
 def pairs_of(workload: Workload, streams: Sequence[Iterable[Event]], window_ms: int) -> dict[tuple[str, str], Cell]:
-    """The ids of each pair of a left event and a right one that is not too much later, with their cell."""
+    """The ids of each pair of a left event and a right one that is not too much later, and not after the left one's own
+    end, with their cell."""
     lefts, rights = streams
     oracle = _oracle(workload, window_ms)
     after_ms, bucket_ms = _length_ms(oracle, "after", 0), _length_ms(oracle, "bucket", 0)
+    end = oracle.get("until", {}).get("path")
     of_key: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for key, at, right_id, _ in rights:
         of_key[key].append((at, right_id))
     return {
         (left_id, right_id): (at // bucket_ms * bucket_ms, key)
-        for key, at, left_id, _ in lefts
+        for key, at, left_id, fields in lefts
         for later, right_id in of_key[key]
-        if at <= later <= at + after_ms
+        if at <= later <= (at + after_ms if end is None else min(at + after_ms, fields[end]))
     }
 
 

@@ -49,6 +49,8 @@ class Paired(Workload):
     """Two streams, joined per key if a right event is at most `after_ms` later than a left one."""
 
     sets_aside: ClassVar[bool] = False
+    until: ClassVar[str | None] = None
+    """One of `carried`: the field of a left event with the latest time of its right ones, in milliseconds."""
 
     def after_ms(self, window_ms: int) -> int:
         """Default: the length of a window."""
@@ -56,14 +58,16 @@ class Paired(Workload):
 
     def operator(self, window_ms: int) -> dict[str, Any]:
         """See `Workload`."""
-        return {"operator": "interval", "join": "inner", "after_ms": self.after_ms(window_ms)}
+        until = {} if self.until is None else {"until": self.until}
+        return {"operator": "interval", "join": "inner", "after_ms": self.after_ms(window_ms), **until}
 
     def oracle(self, inputs: Sequence[str], window_ms: int) -> dict[str, Any]:
         """Pairs are judged in buckets of one window."""
         left, right = inputs
+        until = {} if self.until is None else {"until": {"path": self.until, "unit": "ms"}}
         return {
             "kind": "interval_join", "join": "inner", "left": left, "right": right,
-            "after": f"{self.after_ms(window_ms)}ms", "bucket": f"{window_ms}ms",
+            "after": f"{self.after_ms(window_ms)}ms", **until, "bucket": f"{window_ms}ms",
         }  # fmt: skip
 
     def output(self, inputs: Sequence[str]) -> dict[str, Any]:

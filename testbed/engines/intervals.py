@@ -7,6 +7,7 @@ read before the commit have their results.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from testbed.engines.core import EventId, Key, Partition, PartitionId, PartitionProgress, Record, Result, UnwindowedCore
@@ -19,10 +20,19 @@ class _Event(NamedTuple):
 
 
 class IntervalCore(UnwindowedCore):
-    """Joins each left event with the right events from ``before_ms`` earlier to ``after_ms`` later."""
+    """Joins each left event with the right events from ``before_ms`` earlier to ``after_ms`` later, and up to its own
+    end: ``own_end`` returns that of an id, None if it has none."""
 
-    def __init__(self, before_ms: int, after_ms: int, *, right_prefix: str) -> None:
+    def __init__(
+        self,
+        before_ms: int,
+        after_ms: int,
+        *,
+        right_prefix: str,
+        own_end: Callable[[EventId], int | None] | None = None,
+    ) -> None:
         super().__init__()
+        self._own_end = own_end
         self._before_ms, self._after_ms = before_ms, after_ms
         self._right_prefix = right_prefix
         self._events: dict[PartitionId, dict[Key, list[_Event]]] = {}
@@ -38,6 +48,9 @@ class IntervalCore(UnwindowedCore):
         return True
 
     def _join(self, key: Key, left: _Event, right: _Event) -> None:
+        end_ms = None if self._own_end is None else self._own_end(left.id)
+        if end_ms is not None and right.time_ms > end_ms:
+            return
         if -self._before_ms <= right.time_ms - left.time_ms <= self._after_ms:
             ids, times_ms = (left.id, right.id), (left.time_ms, right.time_ms)
             self._answers.append(Result(left.time_ms, left.time_ms, key, ids, times_ms))

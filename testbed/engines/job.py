@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from testbed.engines import wire
-from testbed.engines.core import Core, LateEvent, PartitionId, Record, Result, WindowCore
+from testbed.engines.core import Core, EventId, LateEvent, PartitionId, Record, Result, WindowCore
 from testbed.engines.distinct import DistinctCore
 from testbed.engines.intervals import IntervalCore
 from testbed.engines.join import JoinCore, is_right
@@ -55,8 +55,8 @@ def log(text: str) -> None:
     sys.stdout.flush()
 
 
-def core_of(settings: EngineSettings) -> Core:
-    """Return the operator of the settings."""
+def core_of(settings: EngineSettings, own_end: Callable[[EventId], int | None] | None = None) -> Core:
+    """Return the operator of the settings. ``own_end``: that of the id of a left event."""
     bounds = (settings.max_disorder_ms, settings.allowed_lateness_ms)
     if settings.operator == "passthrough":
         return PassthroughCore(*bounds)
@@ -71,7 +71,8 @@ def core_of(settings: EngineSettings) -> Core:
     if settings.join is None or settings.right_prefix is None:
         return WindowCore(settings.window_ms, *bounds, slide_ms=settings.slide_ms)
     if settings.operator == "interval":
-        return IntervalCore(settings.before_ms, settings.after_ms, right_prefix=settings.right_prefix)
+        bounds = (settings.before_ms, settings.after_ms)
+        return IntervalCore(*bounds, right_prefix=settings.right_prefix, own_end=own_end)
     return JoinCore(settings.window_ms, *bounds, join=settings.join, right_prefix=settings.right_prefix)
 
 
@@ -82,7 +83,7 @@ class Job:
         self._settings = settings
         self._plan = plan
         self._name = f"{settings.group}-{instance}"
-        self._core = core_of(settings)
+        self._core = core_of(settings, self._own_end)
         self._decoders: dict[PartitionId, wire.Decoder] = {}
         self._at_end_since: dict[PartitionId, float] = {}
         self._delayed: list[tuple[float, int, list[Output]]] = []
@@ -297,6 +298,11 @@ class Job:
             return []
         fields = ChainMap(*(decoder.more for decoder in self._decoders.values()))
         return [fields.get(event_id, {}) for event_id in result.ids]
+
+    def _own_end(self, event_id: EventId) -> int | None:
+        if (path := self._settings.until) is None:
+            return None
+        return next(int(one.more[event_id][path]) for one in self._decoders.values() if event_id in one.more)
 
     def _withdrawal(self, result: Result) -> Output:
         return Output(self._settings.output, wire.key_bytes(result.key), None)

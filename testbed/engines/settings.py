@@ -122,6 +122,8 @@ class EngineSettings(BaseModel):
     """With operator `interval`, which joins two inputs: how much earlier than the left event the right one may be."""
     after_ms: int = Field(default=0, ge=0)
     """With operator `interval`: how much later it may be."""
+    until: str | None = None
+    """With operator `interval`: the field of the left event with the latest time of the right one, in milliseconds."""
     where: EventFilter | None = None
     """With operator `passthrough`: the events that have a result; with `join`: the events of the left input that are
     joined; None: all."""
@@ -170,6 +172,8 @@ class EngineSettings(BaseModel):
             raise ValueError("join needs operator tumbling or interval: leave join out, or change the operator")
         if self.operator == "interval" and self.join != "inner":
             raise ValueError("operator interval needs join inner: set it, or change the operator")
+        if self.until is not None and self.until not in self.workload.carried:
+            raise ValueError(f"results of workload {self.workload.kind} do not carry {self.until}: leave until out")
         if self.emission != "final" and self.operator != "running_aggregate":
             raise ValueError(f"emission {self.emission} needs operator running_aggregate: leave emission out")
         if Mutation.WITHDRAW in self.mutations and self.emission != "cumulative":

@@ -32,6 +32,7 @@ def work_options(settings: RealEngineSettings) -> dict[str, str]:
         "job.behind.ms": str(
             max(settings.max_disorder_ms, operator.get("max_disorder_ms", 0)) + settings.allowed_lateness_ms
         ),
+        "job.until": operator.get("until", ""),
         "job.idle.ms": str(round((settings.idle_after_seconds or 0) * 1000)),
         "job.key": of.key,
         "job.id.lists": ",".join(of.id_lists if of.has_ids else ()),

@@ -141,7 +141,7 @@ def test_query_4_has_the_average_of_the_winning_prices(monkeypatch: pytest.Monke
         prices = [
             bid["price"]
             for bid in values_of(inputs["bid"])
-            if bid["auction"] == auction["id"] and 0 <= bid["dateTime"] - auction["dateTime"] <= WINDOW_MS
+            if bid["auction"] == auction["id"] and auction["dateTime"] <= bid["dateTime"] <= auction["expires"]
         ]
         if prices:
             winning[auction["category"]].append(max(prices))

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from testbed.engines.core import BEGINNING_MS, PartitionId, PartitionProgress, Record, Result
+from testbed.engines.core import BEGINNING_MS, EventId, PartitionId, PartitionProgress, Record, Result
 from testbed.engines.intervals import IntervalCore
 
 pytestmark = pytest.mark.unit
@@ -25,8 +25,13 @@ def logs(rng: Random) -> dict[PartitionId, list[Record]]:
     return {partition: [record(n, prefix) for n in range(12)] for partition, prefix in ((LEFT, ""), (RIGHT, "right/"))}
 
 
+def own_end(event_id: EventId) -> int | None:
+    number = int(event_id)
+    return None if number % 3 else 5 * number
+
+
 def restored(progress: dict[PartitionId, PartitionProgress]) -> IntervalCore:
-    core = IntervalCore(BEFORE_MS, AFTER_MS, right_prefix="right/")
+    core = IntervalCore(BEFORE_MS, AFTER_MS, right_prefix="right/", own_end=own_end)
     for partition, at in progress.items():
         core.assign(partition, at)
     return core
@@ -54,4 +59,5 @@ def test_each_pair_is_produced_once_through_kills(seed: int) -> None:
         for left in records[LEFT]
         for right in records[RIGHT]
         if left[1] == right[1] and -BEFORE_MS <= right[2] - left[2] <= AFTER_MS
+        if (end := own_end(left[3])) is None or right[2] <= end
     )

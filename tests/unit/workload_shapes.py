@@ -38,7 +38,7 @@ class _Loop(Job):
     """The reference engine's loop with topics of one partition in memory."""
 
     def __init__(self, settings: EngineSettings, plan: OutputPlanner) -> None:
-        self._settings, self._core, self._decoders = settings, core_of(settings), {}
+        self._settings, self._core, self._decoders = settings, core_of(settings, self._own_end), {}
         self._plan = plan
         for topic in settings.inputs:
             self._core.assign((topic, 0), PartitionProgress(0, 0, BEGINNING_MS))

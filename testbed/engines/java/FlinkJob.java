@@ -147,7 +147,9 @@ public final class FlinkJob {
     public void processElement(
         Work.Event left, Work.Event right, Context context, Collector<Tuple2<String, String>> out) {
       String[] pair = work.pair(left.key, left.timeMs, Work.Part.of(left), Work.Part.of(right));
-      out.collect(Tuple2.of(pair[0], pair[1]));
+      if (pair != null) {
+        out.collect(Tuple2.of(pair[0], pair[1]));
+      }
     }
   }
 

@@ -405,7 +405,9 @@ public final class KafkaStreamsJob {
             long otherMs = ByteBuffer.wrap(key, key.length - 16, 8).getLong();
             String[] pair = side == 0 ? work.pair(event.key, event.timeMs, mine, other)
                 : work.pair(event.key, otherMs, other, mine);
-            answer(pair[0], pair[1], timestamp);
+            if (pair != null) {
+              answer(pair[0], pair[1], timestamp);
+            }
           }
         }
       }

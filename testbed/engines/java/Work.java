@@ -27,7 +27,8 @@ import java.util.stream.Stream;
  * results.
  *
  * <p>{@code idLists}: the fields of results with the ids of each side; empty: results have none. {@code behindMs}: how
- * far watermarks are behind the newest event. {@code carried}: the fields of events that results have, too, of which
+ * far watermarks are behind the newest event. {@code until}: the carried field of a left event with the latest time of
+ * its right ones, if not empty. {@code carried}: the fields of events that results have, too, of which
  * {@code partitionedBy}, if not empty, is the key of a result's record. {@code changes}: the fields of which a result
  * of a sliding window states relative changes. {@code matcher}: finds the keys of an event; null: a field has it.
  * {@code stateBytes}: the size of a result, if it is a state; 0: it is JSON. {@code failsOnPoison}: whether the job
@@ -35,8 +36,8 @@ import java.util.stream.Stream;
  */
 public record Work(String operator, List<Side> sides, String output, String key, List<String> idLists, boolean left,
     long windowMs, long slideMs, long gapMs, long beforeMs, long afterMs, long behindMs, long idleAfterMs,
-    List<Kept> kept, List<Aggregate> aggregates, List<String> carried, String partitionedBy, List<String> changes,
-    Matcher matcher, int stateBytes, boolean failsOnPoison) implements Serializable {
+    String until, List<Kept> kept, List<Aggregate> aggregates, List<String> carried, String partitionedBy,
+    List<String> changes, Matcher matcher, int stateBytes, boolean failsOnPoison) implements Serializable {
   static final String NEXT = "\u0001"; // between numbers; JSON has no such character
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final DateTimeFormatter TIME = DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss.SSS");
@@ -318,6 +319,7 @@ public record Work(String operator, List<Side> sides, String output, String key,
     return new Work(given.text("operator"), sides, given.text("output"), given.text("key"), given.list("id.lists"),
         given.text("join").equals("left"), given.number("window.ms"), given.number("slide.ms"), given.number("gap.ms"),
         given.number("before.ms"), given.number("after.ms"), given.number("behind.ms"), given.number("idle.ms"),
+        given.text("until"),
         given.list("kept").stream().map(name -> new Kept(name, given.text("factor." + name))).toList(),
         given.list("aggregates").stream().map(Aggregate::of).toList(), given.list("carried"),
         given.text("partitioned.by"), given.list("changes"), Matcher.of(given.list("matcher")),
@@ -431,8 +433,14 @@ public record Work(String operator, List<Side> sides, String output, String key,
     return result(event.key, listed(List.of(List.of(event.id))) + stated(totals));
   }
 
-  /** The key of the record, and the result, of a pair, which has the time of the left event. */
+  /**
+   * The key of the record, and the result, of a pair, which has the time of the left event. Null: the left event ended
+   * before the right one.
+   */
   String[] pair(String key, long leftMs, Part left, Part right) {
+    if (!until.isEmpty() && right.timeMs > read(left.carried).get(until).asLong()) {
+      return null;
+    }
     ObjectNode both = JSON.createObjectNode();
     carry(both, left.carried);
     carry(both, right.carried);
