@@ -26,6 +26,7 @@ ALONE: Final = [
     ("flink", "nexmark_q7"),
     ("flink", "nexmark_q1"),
     ("flink", "nexmark_q5"),
+    ("flink", "nexmark_q5_count"),
     ("flink", "session_window"),
     ("flink", "sample"),
     ("flink", "distinct"),
@@ -43,6 +44,7 @@ PAIRS: Final = [
     ("kafka_streams", "nexmark_q20"),
     ("flink", "nexmark_q20"),
     ("spark", "nexmark_q20"),
+    ("flink", "nexmark_q4_bids"),
     ("flink", "traffic_join"),
 ]
 """Interval joins."""
@@ -54,6 +56,8 @@ JOINED: Final = [
 STAGES: Final = [
     ("kafka_streams", "nexmark_q4"),
     ("kafka_streams", "traffic_lanes"),
+    ("flink", "nexmark_q4_winners"),
+    ("flink", "nexmark_q5_max"),
     ("flink", "traffic_changes"),
 ]
 """Stages of chains, after the earlier ones on the reference engine."""

@@ -306,7 +306,7 @@ public record Work(String operator, List<Side> sides, String output, String key,
 
     String result(String key, long startMs, long endMs) {
       String more = members(carried) + changes(startMs, endMs);
-      return work.result(key, window(startMs, endMs) + work.listed(ids) + work.stated(totals) + more);
+      return work.result(key, work.window(startMs, endMs) + work.listed(ids) + work.stated(totals) + more);
     }
   }
 
@@ -475,8 +475,10 @@ public record Work(String operator, List<Side> sides, String output, String key,
     return text.toString();
   }
 
-  private static String window(long startMs, long endMs) {
-    return ",\"windowStart\":\"" + text(startMs) + "\",\"windowEnd\":\"" + text(endMs) + "\"";
+  private String window(long startMs, long endMs) {
+    String end = ",\"windowEnd\":\"" + text(endMs) + "\"";
+    // The key may be the start of the window. A JSON object has a name once.
+    return key.equals("windowStart") ? end : ",\"windowStart\":\"" + text(startMs) + "\"" + end;
   }
 
   private static String eventText(String id, String key, String time, Event event, String rest) {
