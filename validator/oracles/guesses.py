@@ -301,7 +301,7 @@ def within(
     """Two inputs, joined in pairs whose right event is from ``before`` earlier to ``after`` later, and not after the
     time in the field ``until`` of the left one."""
     bounds = {name: format_duration(time) for name, time in (("before", before), ("after", after)) if time}
-    oracle = {"kind": "interval_join", "join": join, "left": left, "right": right, **bounds}
+    oracle: dict[str, Any] = {"kind": "interval_join", "join": join, "left": left, "right": right, **bounds}
     if until is not None:
         oracle["until"] = until
     if before + after > BUCKET_US:
