@@ -725,6 +725,49 @@ def test_an_interval_join_refuses_what_it_cannot_judge(assignment: str) -> None:
     assert problems(*INTERVALS, *times, assignment, example="join") == (f"c.yaml: {OF_AN_INTERVAL_JOIN[assignment]}",)
 
 
+ENRICHED = (
+    "oracle={kind: enrichment, table: {topic: rows, fields: {key: $key, event_time: $timestamp}}, values: {tier: t}}",
+    "outputs.0.fields={key: page, event_time: t, ids: a, values: {tier: t}}",
+)
+OF_AN_ENRICHMENT = {
+    "oracle.table.fields={id: id, key: $key, event_time: $timestamp}": (
+        "oracle.table.fields.id (from --set oracle.table.fields): a row is found by its key; leave it out."
+    ),
+    "oracle.table.fields={key: [$key, page], event_time: $timestamp}": (
+        "oracle.table.fields.key (from --set oracle.table.fields): it has 2 fields and the key of inputs[0] has 1; "
+        "name the fields of the key of the events."
+    ),
+    "oracle.table.format={kind: csv, columns: [level]}": (
+        "oracle.values.tier (from --set oracle): t is not a column of the format; use one of level."
+    ),
+    "oracle.table.topic=click": (
+        "oracle.table.topic (from --set oracle.table.topic): topic click is already used in inputs[0].topic; use each "
+        "topic only once."
+    ),
+    "oracle.table.format=avro": (
+        "oracle.table.format (from --set oracle.table.format): its records name schemas of a registry, and there is "
+        "none; write schema_registry.url."
+    ),
+    "oracle.values={tier: a.}": (
+        "oracle.values.tier (from --set oracle.values): 'a.' is not a path; write names joined by dots, as in user.id."
+    ),
+    "outputs.0.fields.values={tier: {path: tier, tolerance: 0.1}}": (
+        "outputs[0].fields.values.tier.tolerance (from --set outputs.0.fields.values): a field of a row is stated as "
+        "it is; leave it out."
+    ),
+    "outputs.0.fields.values={level: level}": (
+        "outputs[0].fields.values (from --set outputs.0.fields.values): it names level; name exactly tier, as "
+        "oracle.values does."
+    ),
+}
+
+
+@pytest.mark.parametrize("assignment", OF_AN_ENRICHMENT)
+def test_an_enrichment_refuses_what_it_cannot_judge(assignment: str) -> None:
+    found = problems(*ENRICHED, assignment)
+    assert found == (f"c.yaml: {OF_AN_ENRICHMENT[assignment]}",)
+
+
 def test_distinct_refuses_to_collapse_repeats_twice() -> None:
     said = "oracle distinct drops repeated ids anyway; leave it out."
     [problem] = problems("oracle={kind: distinct, size: 1m}", "inputs.0.duplicates=collapse")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-Role: TypeAlias = Literal["input", "output", "late", "rejected"]
+Role: TypeAlias = Literal["input", "output", "late", "rejected", "table"]
 Ending: TypeAlias = Literal["none", "once", "leave_open", "open"]
 """How a run ends; "open": it decides nothing but what the engine has not consumed."""
 TopicPartition: TypeAlias = tuple[str, int]
@@ -86,7 +86,21 @@ class Undecodable:
     broker_time_us: int
 
 
-Record: TypeAlias = InputEvent | ResultRecord | Tombstone | LateRecord | Undecodable
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A row of a table that the pipeline looks up."""
+
+    topic: str
+    partition: int
+    offset: int
+    broker_time_us: int
+    key: str
+    event_time_us: int
+    value: int | str | None
+    role: Role = "table"
+
+
+Record: TypeAlias = InputEvent | ResultRecord | Tombstone | LateRecord | TableRow | Undecodable
 
 
 def role_of(record: Record) -> Role:

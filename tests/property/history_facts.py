@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tests.property.history import InputEvent, LateRecord, Record, ResultRecord, Tombstone
+from tests.property.history import InputEvent, LateRecord, Record, ResultRecord, TableRow, Tombstone
 from tests.property.join_reference import LEFT, RIGHT
 from tests.property.spark_histories import SOURCES, Case, expires
 from validator.codecs.batches import EVENTS, RESULTS
@@ -23,7 +23,7 @@ from validator.codecs.columns import DECODED, REMOVED, TOMBSTONE, UNDECODABLE, U
 from validator.model.arrays import Ints, ints
 from validator.oracles.seam import Oracle
 from validator.reconcile.facts import Side, completed
-from validator.reconcile.grouping import facts_of_events, facts_of_results
+from validator.reconcile.grouping import facts_of_events, facts_of_results, facts_of_rows
 from validator.reconcile.lateness import with_newest_before, with_possible_reaches
 
 PARTITIONS: Final = 8
@@ -109,6 +109,9 @@ def _grouped(cases: Sequence[Case]) -> Iterator[pa.Table]:
                 place = (_SOURCE_OF[record.topic], task, f"{case.oracle!r} {case.oracle.reads!r} {side}")
                 tasks.setdefault(place, (case.oracle.seen_from(side), []))[1].append(_row(case, number, at, record))
     for (source, _, _), (oracle, rows) in sorted(tasks.items(), key=lambda item: item[0][:2]):
+        if SOURCES[source][0] is Side.TABLE:
+            yield facts_of_rows(pa.Table.from_pylist(rows, EVENTS), source, oracle.seen_from("rows"))
+            continue
         if SOURCES[source][0] is Side.OUTPUT:
             yield facts_of_results(pa.Table.from_pylist(rows, RESULTS), source, oracle)
             continue
@@ -170,6 +173,8 @@ def _row(case: Case, number: int, step: int, record: Record) -> dict[str, Any]:
                 "ids": [id_ for id_ in ids if isinstance(id_, int)],
                 "text_ids": [id_ for id_ in ids if isinstance(id_, str)],
             }
+        case TableRow():
+            return row | {"key": f"{number}/{record.key}", "event_time_us": record.event_time_us}
         case Tombstone():
             key = None if record.key is None else f"{number}/{record.key}"
             return row | {"status": TOMBSTONE, "key": key}

@@ -26,6 +26,7 @@ from tests.property.history import (
     Record,
     ResultRecord,
     Step,
+    TableRow,
 )
 from tests.property.reference import Reference
 from tests.property.strategies import EVERYTHING, Allowed, causal_correct_history, compacted, faulty_history
@@ -56,6 +57,7 @@ SIDE_OF_TOPIC: Final = {
     "to-rejected": Side.REJECTED,
     "updates": Side.INPUT,
     "to-more": Side.OUTPUT,
+    "rows": Side.TABLE,
 }
 SOURCES: Final = [(side, topic) for topic, side in SIDE_OF_TOPIC.items()]
 """Side and topic by source index, as the sidecar orders them."""
@@ -248,7 +250,7 @@ def _tick(last: Step, after_us: int) -> Step:
 def _moved(record: Record, scale: int, base_us: int) -> Record:
     moved = replace(record, broker_time_us=base_us + scale * record.broker_time_us)
     match moved:
-        case InputEvent() | LateRecord():
+        case InputEvent() | LateRecord() | TableRow():
             return replace(moved, event_time_us=base_us + scale * moved.event_time_us)
         case ResultRecord():
             return replace(moved, window_start_us=base_us + scale * moved.window_start_us)

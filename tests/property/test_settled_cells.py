@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.property.enriched import enriched_case
 from tests.property.join_agreement import join_case
 from tests.property.join_reference import Join
 from tests.property.paired import pair_case
@@ -50,6 +51,8 @@ def cases() -> list[Case]:
             found.append(sliding_case(seed, causal=seed % 2 == 0, steps_most=STEPS_MOST))
         if seed % 3 == 2:
             found.append(passthrough_case(seed, causal=seed % 2 == 0, steps_most=STEPS_MOST))
+        if seed % 5 == 2:
+            found.append(enriched_case(seed, causal=causal, steps_most=STEPS_MOST))
         if seed % 5 == 0:
             found.append(join_case(seed, JOINS[seed // 5 % 3], causal=causal, steps_most=STEPS_MOST))
         if seed % 5 == 1:

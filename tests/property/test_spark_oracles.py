@@ -19,6 +19,7 @@ import pytest
 from tests.property.beside import beside_case
 from tests.property.counted import counted_case
 from tests.property.distinct import distinct_case
+from tests.property.enriched import enriched_case
 from tests.property.having import having_case
 from tests.property.idle import idle_case
 from tests.property.keyed import keyed_case, keyed_values_case
@@ -56,6 +57,7 @@ TWINS: Final[dict[str, Twin]] = {
     "windows-cumulative": replacing_case,
     "windows-cumulative-in-topics": partial(replacing_case, several=True),
     "distinct": distinct_case,
+    "enrichment": enriched_case,
     "passthrough": passthrough_case,
     "running_aggregate": running_case,
     "running_aggregate-cumulative": partial(running_case, cumulative=True),

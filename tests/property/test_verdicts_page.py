@@ -14,7 +14,8 @@ from typing import Final
 import pytest
 
 from tests.property.distinct import DistinctReferee
-from tests.property.history import Ending, Record, Timing, TopicPartition
+from tests.property.enriched import EnrichedReferee, EnrichedTiming, stating
+from tests.property.history import Ending, Record, TableRow, Timing, TopicPartition
 from tests.property.intervals import InnerInterval, IntervalTiming
 from tests.property.join_reference import REFERENCES, InnerJoin
 from tests.property.passthrough import PassthroughReferee, PassthroughTiming
@@ -41,6 +42,7 @@ DOCS: Final = Path(__file__).parents[2] / "docs"
 PAGE: Final = DOCS / "verdicts.md"
 TWINS: Final[dict[str, tuple[Timing, type[Reference]]]] = {
     "distinct": (TIMING, DistinctReferee),
+    "enrichment": (EnrichedTiming(**asdict(TIMING), behind_us=5, ahead_us=5), EnrichedReferee),
     "interval_join": (IntervalTiming(**asdict(TIMING), after_us=5), InnerInterval),
     "passthrough": (PassthroughTiming(**asdict(TIMING)), PassthroughReferee),
     "running_aggregate": (RunningTiming(**asdict(TIMING)), RunningReferee),
@@ -50,7 +52,8 @@ TWINS: Final[dict[str, tuple[Timing, type[Reference]]]] = {
 }
 """Page of an oracle -> the initial timing of its tables, and the reference that judges them."""
 RECORD = re.compile(r"(event|late|rejected) ([\w/]+) at (-?\d+)(?: of (\w+))?(?: on (\d))?$")
-RESULT = re.compile(r"result (-?\d+): ([\w/, ]+?)(?: on (\d))?$")
+RESULT = re.compile(r"result (-?\d+): ([\w/, ]+?)(?: stating (\w+))?(?: on (\d))?$")
+TABLE_ROW = re.compile(r"row (\w+) at (-?\d+): (\w+)$")
 OF_KEY = re.compile(r"(result|withdrawal) of (\w+)(?:: ([\w, ]+?))?(?: on (\d))?$")
 ENDS = re.compile(r"(unread|open|markers|committed|expired) (\w+)/(\d) (\d+)$")
 VERDICT = re.compile(r"([\w/]+)@(-?\d+|[a-z]+): (.+)$")
@@ -117,7 +120,10 @@ def play(story: Story, row: list[str]) -> None:
             else:
                 records.append((late if found[1] == "late" else rejected)(id_, time_us))
         elif found := RESULT.match(part):
-            records.append(result(int(found[1]), *found[2].split(", "), partition=int(found[3] or 0)))
+            one = result(int(found[1]), *found[2].split(", "), partition=int(found[4] or 0))
+            records.append(one if found[3] is None else stating(one, found[3]))
+        elif found := TABLE_ROW.match(part):
+            records.append(TableRow("rows", 0, -1, 0, found[1], int(found[2]), found[3]))
         elif found := OF_KEY.match(part):
             partition = int(found[4] or 0)
             if found[1] == "result":
@@ -141,13 +147,19 @@ def play(story: Story, row: list[str]) -> None:
     )
 
 
-def check(judgement: Judgement, said: str) -> None:
-    """Compare a row's verdicts with the reference's judgement."""
-    for part in said.split("; "):
+def check(judgement: Judgement, said: str, reference: Reference) -> None:
+    """Compare a row's verdicts with the reference's judgement. `results@0` has the classes of results of a cell."""
+    for part in said.split("; ") if said != "nothing" else ():
         found = VERDICT.match(part)
         assert found, part
         id_ = found[1]
         cell = cell_of(found[2], id_) if found[2].isalpha() else (int(found[2]), "k")
+        if id_ == "results":
+            classes = Counter(reference.result_classes(cell))
+            classes["inconsistent"] = classes.pop("wrong_value", 0)
+            told = [words.split() for words in found[3].split(" + ")]
+            assert +classes == Counter({name: int(times[0]) if times else 1 for name, *times in told}), part
+            continue
         counts: Counter[str] = Counter()
         for words in found[3].split(" + "):
             name, *times = words.strip().split()
@@ -176,7 +188,7 @@ def test_the_examples_agree_with_the_reference(table: Table) -> None:
         play(story, row)
         is_last = number == len(table.rows)
         last: Ending = ending if is_last else "none"  # type: ignore[assignment]
-        check(story.judge(last), row[2])
+        check(story.judge(last), row[2], story.reference(story.history(), len(story.steps) - 1, last))
 
 
 def test_every_class_has_an_example() -> None:

@@ -59,6 +59,7 @@ ROLES: Final[Mapping[str, Role]] = {
     "counts": "output",
     "late": "late",
     "rejected": "rejected",
+    "rows": "table",
 }
 
 

@@ -42,6 +42,10 @@ REMOVED: Final = 9
 """``status`` of what a change of a table removes: an event that decoded, whose contribution counts with a minus sign.
 All events of a fact row have one status, and so one sign."""
 
+VERSION: Final = 10
+"""``status`` of rows of a table that decoded. They are in no cell; ``times`` and ``aggregates`` have the time and the
+fields of each (`validator.reconcile.table_rows`)."""
+
 CONTRIBUTING: Final = (DECODED, REMOVED)
 """The statuses of records that contribute to a cell."""
 WITH_A_CELL: Final = (*CONTRIBUTING, UNOWED)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from validator.settings.fields import FieldPath, IdsPath, ValuePath
     from validator.settings.formats.seam import ValueReader
     from validator.settings.limits import Limits
-    from validator.settings.topics import EventFields, Input, Late, Output, ResultFields
+    from validator.settings.topics import EventFields, Input, Late, Output, ResultFields, TableTopic
 
 TOO_LARGE: Final = b"\x00too large: "
 """Replaces a value above the limit; its size follows (`validator.stream.kafka_reading`)."""
@@ -570,7 +570,7 @@ class RecordDecoder:
 
     def __init__(
         self,
-        entry: Input | Late | Output,
+        entry: Input | Late | Output | TableTopic,
         id_type: str = "auto",
         window_us: int | None = None,
         limits: Limits | None = None,
@@ -621,7 +621,8 @@ class RecordDecoder:
         self.of_one = self._is_output and values.of_one
         """Whether a result is of one event, and states no number."""
         self.repeated = values.repeated
-        self.hashed = frozenset(self.repeated) | (frozenset() if self._is_output else values.hashed)
+        of_rows = frozenset(i for i, one in enumerate(values.stated) if one.function == "row")
+        self.hashed = frozenset(self.repeated) | (of_rows if self._is_output else values.hashed)
         self.digests = {} if self._is_output else dict(values.digests)
         """As in `Values`, like ``present``."""
         self._rounding: Rounding = "down" if self._is_output else rounding
@@ -661,6 +662,7 @@ class RecordDecoder:
         self.missing_key: str = missing_key or str(getattr(entry, "missing_key", "undecodable"))
         self.has_items: bool = getattr(getattr(entry, "explode", None), "at", None) == "items"
         """Whether the key of an event is an array."""
+        self._deletes_rows: bool = getattr(entry, "deletes_rows", False)
         self._ignores_null: bool = self._is_output or getattr(entry, "ignores_tombstones", False)
         is_cumulative = getattr(entry, "emission", None) == "cumulative"
         self._names_withdrawn = is_cumulative and self._time is None and all(field.part for field in self._key)
@@ -744,6 +746,8 @@ class RecordDecoder:
 
     def _decoded(self, record: Record) -> Decoded | Tombstone | Undecodable | list[Decoded | Tombstone | Undecodable]:
         value = record.value
+        if value is None and self._deletes_rows:
+            return self._fields(record, {})
         if value is None:
             named = self._fields(record, {}, is_withdrawn=True) if self._names_window else None
             if isinstance(named, Result):

@@ -108,11 +108,11 @@ class PlainResults:
             if not decoder.value_places:
                 yield from by_image(batch, decoder.envelope, partial(self._of_image, decoder.envelope))
             return
-        repeated = [decoder.value_places[i] for i in decoder.repeated]
-        most, any_scalars = decoder.most.value_bytes, [place for place in repeated if place not in places]
-        values = [place for i, place in enumerate(decoder.value_places) if i not in decoder.repeated]
+        hashed = [decoder.value_places[i] for i in sorted(decoder.hashed)]
+        most, any_scalars = decoder.most.value_bytes, [place for place in hashed if place not in places]
+        values = [place for i, place in enumerate(decoder.value_places) if i not in decoder.hashed]
         if self._tested is not None:
-            if self._tested.is_nested([*places, *repeated, *decoder.list_places, *values]):
+            if self._tested.is_nested([*places, *hashed, *decoder.list_places, *values]):
                 return
             any_scalars += self._tested.beside([*places, *any_scalars])
         places += any_scalars
@@ -175,8 +175,8 @@ class PlainResults:
         values = []
         for i, (place, bound) in enumerate(zip(decoder.value_places, decoder.value_bounds, strict=True)):
             # The rule knows whether a value is null or absent.
-            is_repeated = i in decoder.repeated
-            column, is_certain = hashes_at(part, place) if is_repeated else amounts_at(part, place, absent=False)
+            is_hashed = i in decoder.hashed
+            column, is_certain = hashes_at(part, place) if is_hashed else amounts_at(part, place, absent=False)
             values.append(column)
             good = good & is_certain
             if bound is not None:

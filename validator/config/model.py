@@ -30,7 +30,7 @@ from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.fields import FieldPath, Frozen, IdsPath, WithDurations
 from validator.settings.limits import Limits
 from validator.settings.local_paths import LocalPath, against_the_file
-from validator.settings.topics import EventFields, FaultsTopic, Input, Late, ResultFields
+from validator.settings.topics import EventFields, FaultsTopic, Input, Late, ResultFields, TableTopic
 
 __all__ = [
     "Authorization",
@@ -393,6 +393,7 @@ class Config(Frozen):
         for place, _ in self.topics_by_place():
             role, _, rest = place.partition("[")
             entry = getattr(self, role)[int(rest.partition("]")[0])] if rest else None
+            entry = next((one for at, one in self._tables if place == f"{at}.topic"), entry)
             for name in ("format", "key_format"):
                 if entry is not None and self.schema_registry is None and getattr(entry, name).needs_registry:
                     problem = "its records name schemas of a registry, and there is none"
@@ -456,6 +457,11 @@ class Config(Frozen):
             *self._set_aside,
         ]
 
+    @property
+    def _tables(self) -> list[tuple[str, TableTopic]]:
+        """The tables that the pipeline looks up, and their places in the file."""
+        return [("oracle.table", table) for table in self.oracle.tables]
+
     def _widths_fit(self) -> None:
         for name in ("key", "id"):
             for place, item in self._entries:
@@ -484,7 +490,7 @@ class Config(Frozen):
 
     def topics_by_place(self) -> tuple[tuple[str, str], ...]:
         """(place in the file, topic) of every topic, inputs first."""
-        places = [(f"{place}.topic", item.topic) for place, item in self._entries]
+        places = [(f"{place}.topic", item.topic) for place, item in (*self._entries, *self._tables)]
         if self.faults is not None:
             places.append(("faults.topic", self.faults.topic))
         if self.canary is not None:

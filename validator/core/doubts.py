@@ -22,6 +22,7 @@ _RESULTS: Final = frozenset({"undecodable", "missing"})
 _EXCESS: Final = frozenset({"misplaced", "unknown_id"})
 _CONTRIBUTIONS: Final = _EXCESS | {"missing", "duplicate", "wrong_value"}
 _ALL: Final = _CONTRIBUTIONS | {"undecodable"}
+_VALUES: Final = frozenset({"wrong_value"})
 _NOTHING: Final[frozenset[str]] = frozenset()
 
 
@@ -70,6 +71,7 @@ _SUSPECTED: Final = {
     # those may be nonsense. SEMANTICS 4.14 is enough for late and rejected records.
     (Sign.DECODES, "output"): (_RESULTS, _ALL),
     (Sign.DECODES, "input"): (_EXCESS, _ALL),
+    (Sign.DECODES, "table"): (_VALUES, _VALUES),
     (Sign.DECODES, "late"): (_NOTHING, _ALL),
     (Sign.DECODES, "rejected"): (_NOTHING, _ALL),
     (Sign.LISTS, "output"): (frozenset({"missing"}), _NOTHING),
@@ -81,6 +83,7 @@ _SUSPECTED: Final = {
 """Sign and side -> suspected classes if nothing fits, and if nearly nothing does."""
 _WITHDRAWN: Final = {
     **{(Sign.DECODES, side): (_NOTHING, _ALL) for side in ("output", "input", "late", "rejected")},
+    (Sign.DECODES, "table"): (_NOTHING, _VALUES),
     (Sign.LISTS, "output"): (frozenset({"missing"}), _NOTHING),
     (Sign.MATCHES, ""): (_ALL, _ALL),
     (Sign.MATCHES, "input"): (_NOTHING, _CONTRIBUTIONS),

@@ -633,6 +633,7 @@ class Judging:
         first = self.evicted.first_batch(starts[recalled])
         back = Judging(_FactsBefore(self.known, before_batch), self.rules, evict_at=None)
         back.cells.lateness = self.cells.lateness
+        back.cells.table_rows = self.cells.table_rows
         if back.cells.newest is not None and self.cells.newest is not None:
             back.cells.newest.topics = self.cells.newest.topics
         for part in back.known.facts_to_fold(first, int(starts[recalled].min()), int(starts[recalled].max())):

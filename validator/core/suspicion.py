@@ -71,10 +71,16 @@ class Suspicion:
             return frozenset(VIOLATIONS)
         each = self.explained_by_one or self.cells_each
         return self._by_numbers(
-            sums, self.hidden_inputs(progress) * each, self.hidden_answers(progress) * each, misnamed
+            sums,
+            self.hidden_inputs(progress) * each,
+            self.hidden_answers(progress) * each,
+            misnamed,
+            rows_are_hidden=progress.rows_are_hidden,
         )
 
-    def _by_numbers(self, sums: CellTotals, hidden: float, answers: float, misnamed: int) -> frozenset[str]:
+    def _by_numbers(
+        self, sums: CellTotals, hidden: float, answers: float, misnamed: int, *, rows_are_hidden: bool = False
+    ) -> frozenset[str]:
         """Return the classes that these numbers of hidden inputs, hidden answers and misnamed records may explain."""
         classes = set()
         by_cell = self.explained_by_one is None
@@ -96,8 +102,8 @@ class Suspicion:
             # often it occurs. Otherwise tolerated repeats would use up the records that explain a misplaced id.
             if sums.incorrect_ids <= explained:
                 classes.update(INCORRECT)
-        if (hidden or answers) and sums.on_record.get("wrong_value"):
-            # SEMANTICS 2.29: a hidden event or set-aside record may have any value.
+        if (hidden or answers or rows_are_hidden) and sums.on_record.get("wrong_value"):
+            # SEMANTICS 2.29: a hidden event or set-aside record may have any value, and so may a hidden row (2.37).
             classes.add("wrong_value")
         answers += misnamed + (hidden if self.hidden_inputs_lose else 0)
         missing = sums.cells_missing if by_cell else sums.on_record.get("missing", 0)
@@ -145,6 +151,8 @@ class Suspicion:
             classes |= self._by_records(progress, sums)
         if math.isinf(self.hidden_inputs(progress)):
             classes |= {*EXCESS, "wrong_value"}
+        if progress.rows_are_hidden:
+            classes.add("wrong_value")
         if math.isinf(self.hidden_answers(progress)) or (
             self.hidden_inputs_lose and math.isinf(self.hidden_inputs(progress))
         ):

@@ -449,6 +449,8 @@ def clock(
 ) -> Clock:
     """Return the clock of a batch, from the frontiers after it."""
     inputs = [f for f in frontiers.values() if f.side == "input"]
+    # SEMANTICS 2.37: a row of a table that is not read yet may explain a result, too.
+    causes = [f for f in frontiers.values() if f.side in ("input", "table")] if inputs else []
     answers = [f for f in frontiers.values() if f.side in ("output", "late", "rejected")]
     free = [f for f in answers if not f.held]
     horizons = [f.horizon_us for f in inputs if f.horizon_us is not None]
@@ -456,7 +458,7 @@ def clock(
     return Clock(
         lookup_us=lookup_us,
         watermark_us=watermark_us,
-        inputs_us=earliest_read_through_us(inputs),
+        inputs_us=earliest_read_through_us(causes),
         outputs_us=earliest_read_through_us(answers),
         # SEMANTICS 3.14: if every partition is held, T takes the place of the read-through time.
         unheld_outputs_us=earliest_read_through_us(free) if free else lookup_us,
@@ -466,7 +468,7 @@ def clock(
         unread_since_us=min(unread_since) if unread_since else None,
         unprovable_offsets=sum(f.unprovable_below or 0 for f in inputs),
         outputs_held=any(f.held for f in answers),
-        inputs_held=any(f.held for f in inputs),
+        inputs_held=any(f.held for f in causes),
         run_end=run_end,
-        unheld_inputs_us=read_but_for_open_transactions_us(inputs, lookup_us),
+        unheld_inputs_us=read_but_for_open_transactions_us(causes, lookup_us),
     )

@@ -203,7 +203,7 @@ class IngestProgress:
                 # SEMANTICS 3.7: they may have held the partition's newest record, so the partition counts as active.
                 compacted = replace(compacted, last_data_us=self.lookup_us)
                 offset_gaps.append(OffsetGap(partition, began + 1))
-            else:
+            elif frontier.side != "table":
                 through_us = frontier.read_through_before_us or 0
                 unread_since_us = (
                     through_us if frontier.unread_since_us is None else min(through_us, frontier.unread_since_us)
@@ -264,6 +264,12 @@ class IngestProgress:
             for partition, frontier in sorted(self.frontiers.items())
             if frontier.side == "input" and frontier.hidden_start and frontier.horizon_us is None
         )
+
+    @property
+    def rows_are_hidden(self) -> bool:
+        """Whether rows of a table may be unknown: they could not be read, or their topic was recreated or cut back."""
+        lost = any(self.frontiers[at].side == "table" for at in self.replaced | self.cut_back if at in self.frontiers)
+        return lost or bool(self.hidden("table") + self.expired_of("table") + self.compacted_of("table"))
 
     @property
     def inputs_replaced(self) -> bool:

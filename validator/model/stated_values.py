@@ -10,7 +10,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final, Literal, NamedTuple, Self, cast
 
-Function = Literal["sum", "min", "max", "avg", "count", "distinct", "sum_mod64", "sum_squares_mod64", "same"]
+Function = Literal["sum", "min", "max", "avg", "count", "distinct", "sum_mod64", "sum_squares_mod64", "same", "row"]
 FUNCTIONS: Final[tuple[Function, ...]] = ("sum", "min", "max", "avg")
 """The aggregates of a field that is a number."""
 MODULAR: Final[tuple[Function, ...]] = ("sum_mod64", "sum_squares_mod64")
@@ -99,7 +99,8 @@ class Bound:
 
 @dataclass(frozen=True)
 class Values:
-    """What results state about the events of a cell.
+    """What results state about the events of a cell. A value of the function `row` is the 64-bit hash of a text, from a
+    row of a table.
 
     ``count_name``: name of the number of events; None if results do not state it. ``stated``: the other values.
     ``paths``: the fields of the events that these depend on. ``present``: the indexes of those that are only counted:

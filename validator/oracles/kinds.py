@@ -16,6 +16,7 @@ from validator.settings.built import COMBINATIONS, NOT_BUILT
 PLANNED: Final = frozenset(
     {
         "passthrough",
+        "enrichment",
         "filter",
         "map",
         "sample",

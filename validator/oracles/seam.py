@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from validator.model.id_spaces import IdSpace
     from validator.model.pair_rules import PairRule
     from validator.oracles.ids import Flags, IdCounts, IdVerdicts
-    from validator.settings.topics import Input, Late, Output
+    from validator.settings.topics import Input, Late, Output, TableTopic
 
 
 _ANY_NUMBER: Final = 1 << 31
@@ -296,6 +296,16 @@ class Oracle(Frozen):
             for name, one in (self.having or {}).items()
         }
         return Values.of(self.values, bounds, of_one=self.answers_events and not self.reads.names_ids)
+
+    @property
+    def tables(self) -> Sequence[TableTopic]:
+        """The tables that the pipeline looks up. `seen_from` their topics, `stated` has the fields of their rows."""
+        return ()
+
+    @property
+    def table_reach_us(self) -> tuple[int | None, int | None]:
+        """How long after its replacement, and how long before its time, an event may use a row; None: any time."""
+        return None, None
 
     @property
     def scope_margin_us(self) -> int:

@@ -91,7 +91,7 @@ def point_of(snapshot: Snapshot) -> Point:
     confirmed = snapshot.violations.get("confirmed", {})
     lags = {"input": 0, "output": 0}
     for partition in snapshot.coverage:
-        side = "input" if partition.role == "input" else "output"
+        side = "input" if partition.role in ("input", "table") else "output"
         lags[side] += partition.lag_events
     latency = next((snapshot.latency[name].counts for name in LATENCIES if name in snapshot.latency), ())
     return Point(

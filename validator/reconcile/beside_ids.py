@@ -20,7 +20,9 @@ from validator.codecs.plain_json import AMOUNT
 from validator.model import arrays
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, listed, one_array
 from validator.model.stated_values import MODULAR, Function, Values
+from validator.model.wording import plural
 from validator.reconcile.contributions import INPUT, Gathered, Items
+from validator.reconcile.table_rows import Fields, stated_wrongly
 from validator.reconcile.values import Aggregate, Answered, wrong_value
 
 _AGGREGATES: Final = {"count": "count", "distinct": "count_distinct", "sum": "sum", "min": "min", "max": "max"}
@@ -104,6 +106,34 @@ def own_ends(items: Items, gathered: Gathered) -> Ints:
     events, at = events[at != ABSENT], at[at != ABSENT]
     found[events] = ints(texts.take(pa.array(at)).cast(AMOUNT).cast(pa.int64()))
     return found
+
+
+def wrong_rows(
+    named: Named,
+    gathered: Gathered,
+    partitions: Sequence[Ints],
+    values: Values,
+    possible: Sequence[frozenset[Fields] | None],
+) -> tuple[Bools, dict[int, str]]:
+    """As `wrong_results`, for results that state fields of a row of a table. ``possible``: the rows that the events of
+    each cell may have used."""
+    size, groups = len(named.cell), int(max(named.group.max(initial=-1), named.event_group.max(initial=-1))) + 1
+    if not size:
+        return np.zeros(0, dtype=np.bool_), {}
+    has_event = np.zeros(groups, dtype=np.bool_)
+    has_event[named.event_group] = True
+    judged = np.ones(size, dtype=np.bool_)
+    # An id that the cell does not expect is misplaced or unknown, whatever the result states.
+    judged[named.result[~has_event[named.group]]] = False
+    _, stated = _stated(named, gathered, partitions, len(values.stated))
+    columns = [[None if one is None else int(one) for one in column.to_pylist()] for column in stated]
+    wrong = judged & stated_wrongly(list(zip(*columns, strict=True)), named.cell, possible)
+    names = " and ".join(one.name for one in values.stated) + (" is" if len(stated) == 1 else " are")
+    clauses: dict[int, str] = {}
+    for one in np.flatnonzero(wrong)[::-1].tolist():
+        of_cell = possible[int(named.cell[one])] or ()
+        clauses[int(named.cell[one])] = f"{names} of none of {plural(len(of_cell), 'possible row')}"
+    return wrong, clauses
 
 
 def _column_of(function: Function) -> str:

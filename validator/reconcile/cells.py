@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.codecs.columns import CONTRIBUTING, REMOVED, UNOWED, WITH_A_CELL
+from validator.codecs.plain_fields import bools
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, is_one_of
 from validator.oracles.seam import Oracle
 from validator.reconcile import by_key, key_values, newest
@@ -40,6 +41,7 @@ from validator.reconcile.quantities import (
     of_results,
     of_violations,
 )
+from validator.reconcile.table_rows import ROW_COLUMNS, TableRows
 
 KEYS: Final = ("window_start_us", "key")
 """The columns that identify a cell."""
@@ -249,6 +251,8 @@ class Cells(Columns):
         self._columns: dict[str, Ints] = {}
         self._room = 0
         self.lateness = Lateness()
+        self.table_rows = TableRows.of(oracle)
+        """What the oracle's tables had; None if it has none."""
 
     def __len__(self) -> int:
         return self._size
@@ -325,12 +329,20 @@ class Cells(Columns):
         Returns the rows of the cells that changed. A row may occur more than once.
         """
         self.lateness.absorb(facts)
-        return self.fold(contributing(facts.select(self.fact_columns)))
+        changed = self.fold(contributing(facts.select(self.fact_columns)))
+        if self.table_rows is None or not len(keys := self.table_rows.absorb(facts)):
+            return changed
+        # SEMANTICS 2.37: every cell of such a key is compared again.
+        of_keys = np.flatnonzero(bools(pc.is_in(self.keys().cast(pa.string()), value_set=keys)))
+        self.put("x_version", of_keys[self["x_version"][of_keys] != ABSENT], STALE)
+        return np.concatenate([changed, of_keys])
 
     @property
     def fact_columns(self) -> tuple[str, ...]:
         """The columns of a fact that `absorb` needs."""
         states_more = self.oracle.by_key and self.oracle.stated.stated
+        if self.table_rows is not None:
+            return (*FACT_COLUMNS, *ROW_COLUMNS)
         return (*FACT_COLUMNS, "results", "aggregates") if states_more else FACT_COLUMNS
 
     def fold(self, facts: pa.Table) -> Ints:

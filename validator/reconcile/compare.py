@@ -35,6 +35,7 @@ from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules, contradicts_its_end
 from validator.reconcile.lateness import Reaches
 from validator.reconcile.quantities import COMPARED, EXCUSES
+from validator.reconcile.table_rows import Fields
 from validator.reconcile.unknown_ids import Unknown
 
 COMPARED_COLUMNS: Final = (
@@ -117,7 +118,7 @@ def compare(
         untils = own_ends(items, gathered) if rules.oracle.own_end else np.full(len(group), arrays.NEVER)
         id_counts = replace(id_counts, time_us=dates[0], until_us=untils, result=results.of_items(len(group)))
     apart, split = np.zeros(len(items.cell), dtype=np.bool_), dict.fromkeys(splits.FIELDS, np.full(size, arrays.ABSENT))
-    whole = Comparison(rows, gathered, items, texts, named, group, id_counts, results)
+    whole = Comparison(rows, gathered, items, texts, named, group, id_counts, results, _possible(cells, rows))
     if resolved is not None:
         excuses = partial(_excuses, cells, named, rules, partition_offsets)
         wrong_ends = resolved & contradicts_its_end(SomeCells(cells, rows))
@@ -171,6 +172,14 @@ def compare(
         evidence=evidence.examples(whole, ids, is_known, sums, wrong),
         topic_columns=_input_columns(inputs, whole, ids, rules) | _output_columns(cells.outputs, whole, ids),
     )
+
+
+def _possible(cells: Cells, rows: Ints) -> list[frozenset[Fields] | None] | None:
+    """Return the rows of a table that the events of each cell may have used; None if there is no table."""
+    if cells.table_rows is None:
+        return None
+    columns = (cells[name][rows] for name in ("window_start_us", "end_us", "closed_us"))
+    return cells.table_rows.possible(cells.keys(rows).to_pylist(), *columns)
 
 
 _OF_IDS: Final = ("expected", "processed", "late", "rejected", "duplicate", "outstanding")

@@ -13,6 +13,7 @@ from validator.codecs.columns import UNOWED
 from validator.model.arrays import Bools, Ints, ints, is_one_of, run_starts
 from validator.oracles.ids import IdCounts
 from validator.reconcile.quantities import SIDES
+from validator.reconcile.table_rows import Fields
 
 INPUT, OUTPUT, LATE, REJECTED, OWES_NOTHING = range(5)
 """Numbers of sides; the last one is that of events that contribute to no cell."""
@@ -91,7 +92,7 @@ class Comparison:
     """The contributions of the cells ``rows``.
 
     ``items``: sorted. ``texts``, ``named``: texts and partitions by number. ``group``: the number of the (cell, id) of
-    each item.
+    each item. ``possible``: of each cell, the rows of a table that its events may have used, if there is one.
     """
 
     rows: Ints
@@ -102,6 +103,7 @@ class Comparison:
     group: Ints
     id_counts: IdCounts
     results: Results
+    possible: Sequence[frozenset[Fields] | None] | None = None
 
 
 def sides_of(facts: pa.Table) -> Ints:

@@ -21,6 +21,8 @@ class Side(StrEnum):
     OUTPUT = "output"
     LATE = "late"
     REJECTED = "rejected"
+    TABLE = "table"
+    """A table that the pipeline looks up: an input that moves no watermark and whose rows owe nothing."""
 
 
 class Kind(StrEnum):

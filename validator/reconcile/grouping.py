@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.columns import CONTRIBUTING, DECODED, SKIPPED, TOMBSTONE, UNDECODABLE, UNOWED, list_of
+from validator.codecs.columns import CONTRIBUTING, DECODED, SKIPPED, TOMBSTONE, UNDECODABLE, UNOWED, VERSION, list_of
+from validator.codecs.fingerprints import hash_a, hash_b, text_numbers
 from validator.codecs.plain_fields import bools, numbers, plain
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, one_array, run_starts
 from validator.oracles.seam import Oracle
@@ -18,7 +19,7 @@ from validator.reconcile.evidence.kinds import evidence_of
 from validator.reconcile.evidence.seam import EventIds
 from validator.reconcile.facts import GROUPED
 from validator.reconcile.record_groups import Groups
-from validator.reconcile.values import texts_of
+from validator.reconcile.values import columns_of_lists, texts_of
 
 
 def facts_of_events(
@@ -95,6 +96,36 @@ def facts_of_events(
         first_us = np.minimum(groups.at_first_offset(times), groups.at_first_offset(limits_us))
         columns["first_event_time_us"] = pa.array(first_us, mask=~groups.first(decoded))
     return groups.table(source, columns)
+
+
+def facts_of_rows(rows: pa.Table, source: int, oracle: Oracle) -> pa.Table:
+    """Return rows of a table, in the form of `validator.codecs.batches.EVENTS`, as `GROUPED`: a row per partition,
+    status and key."""
+    if not rows.num_rows:
+        return GROUPED.empty_table()
+    given = plain(one_array(rows["status"]))
+    groups = Groups(rows, [given])
+    decoded = given == DECODED
+    times, _ = numbers(one_array(rows["event_time_us"]))
+    columns = columns_of_lists(rows["values"], len(oracle.stated.paths))
+    none = np.zeros_like(decoded)
+    found = {
+        "status": groups.first(np.where(decoded, VERSION, given)),
+        "contributions": groups.sum(np.zeros_like(times)),
+        # A second reading compares these sums.
+        "hash_a": groups.sum(hash_a(times) * decoded),
+        "hash_b": groups.sum(hash_b(text_numbers(_texts_of_rows(columns))) * decoded),
+        "times": groups.listed("times", _dated(one_array(rows["offset"]), pa.array(times)), decoded),
+        "aggregates": groups.fields_of_ids(columns, decoded, none),
+        "stretches": groups.stretches(given == UNDECODABLE),
+    }
+    return groups.table(source, found)
+
+
+def _texts_of_rows(columns: list[pa.Array]) -> pa.Array:
+    """Return the fields of each row as one text."""
+    texts = [pc.coalesce(column.cast(pa.string()), pa.scalar("-")) for column in columns]
+    return pc.binary_join_element_wise(*texts, " ") if len(texts) > 1 else texts[0]
 
 
 def _with_all(event_rows: Ints, starts: Ints, decoded: Bools) -> tuple[Ints, Ints, Bools]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
@@ -331,7 +331,22 @@ class Late(_Events):
         return self.envelope is not None
 
 
-def missing_key_of(entry: Input | Output | Late, inputs: Iterable[Input]) -> MissingKey:
+class TableTopic(_Entry):
+    """A topic whose records are rows of a table: a record replaces the row of its key, and a null value removes it."""
+
+    fields: EventFields
+    """Paths of a row's key and of the time from which it holds."""
+    deletes_rows: ClassVar[bool] = True
+    """A null value is a row without fields."""
+
+    @model_validator(mode="after")
+    def _rows_have_no_id(self) -> Self:
+        if self.fields.id is not None:
+            raise broken_rule_at("fields.id", "a row is found by its key", "leave it out")
+        return self
+
+
+def missing_key_of(entry: Input | Output | Late | TableTopic, inputs: Iterable[Input]) -> MissingKey:
     """What an absent or null key means on a topic. On topics of answers it is a key if it is not undecodable on every
     input: a result, late or rejected record may then name such an event."""
     if isinstance(entry, Input):

@@ -151,7 +151,7 @@ class Positions:
                 examples[partition] = min(examples.get(partition, FOREVER_OFFSET), row["first_offset"])
             if row["side"] == Side.OUTPUT.value:
                 continue
-            if row["side"] != Side.INPUT.value:
+            if row["side"] not in (Side.INPUT.value, Side.TABLE.value):
                 self.answers.add(partition)
             found.setdefault(partition, []).extend(_stretches(row))
             for naming in row["text_ids"] or () if row["side"] == Side.REJECTED.value else ():

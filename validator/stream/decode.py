@@ -19,6 +19,7 @@ from validator.model.schemas import NO_SCHEMAS, Schemas
 from validator.oracles.seam import Oracle
 from validator.settings.fields import FieldPath
 from validator.settings.time_patterns import TimePattern
+from validator.settings.topics import TableTopic
 
 _DEFAULT: Final = Limits()
 
@@ -27,12 +28,14 @@ _DEFAULT: Final = Limits()
 class Reader:
     """The decoder of the records of one source, and the oracle that assigns them to cells.
 
-    ``slack_us``: `max_disorder` plus `allowed_lateness`, in microseconds; 0 for results.
+    ``slack_us``: `max_disorder` plus `allowed_lateness`, in microseconds; 0 for results. ``of_rows``: the records are
+    rows of a table.
     """
 
     batches: EventBatches | ResultBatches
     oracle: Oracle
     slack_us: int
+    of_rows: bool = False
 
     @property
     def decoder(self) -> RecordDecoder:
@@ -41,7 +44,7 @@ class Reader:
 
 
 def event_reader(
-    topic: Input | Late,
+    topic: Input | Late | TableTopic,
     oracle: Oracle,
     slack_us: int,
     id_type: str,
@@ -73,7 +76,8 @@ def event_reader(
     plain = plain_events_of(topic, oracle, id_type, space, limits, missing_key, readers)
     words = getattr(topic, "explode", None)
     is_plain = plain.can_decode and not decoder.has_items
-    return Reader(EventBatches(decoder, plain if is_plain else None, space, words), oracle, slack_us)
+    batches = EventBatches(decoder, plain if is_plain else None, space, words)
+    return Reader(batches, oracle, slack_us, of_rows=isinstance(topic, TableTopic))
 
 
 def result_reader(
@@ -110,7 +114,7 @@ def result_reader(
 
 
 def plain_events_of(
-    topic: Input | Late,
+    topic: Input | Late | TableTopic,
     oracle: Oracle,
     id_type: str,
     space: IdSpace | None,
@@ -160,7 +164,7 @@ def plain_events_of(
     )
 
 
-def _key_rule(topic: Input | Late, oracle: Oracle) -> KeyRule | None:
+def _key_rule(topic: Input | Late | TableTopic, oracle: Oracle) -> KeyRule | None:
     """How the oracle computes keys, if it does. A set-aside event whose key is null may be one that owes nothing."""
     if not oracle.computes_key:
         return None
@@ -172,11 +176,11 @@ def _pattern(at: FieldPath) -> TimePattern | None:
     return None if at.pattern is None else TimePattern(at.pattern, at.time_zone or "UTC")
 
 
-def _own_end(topic: Input | Late, oracle: Oracle) -> FieldPath | None:
+def _own_end(topic: Input | Late | TableTopic, oracle: Oracle) -> FieldPath | None:
     """The own end of input events. Late and rejected records have none: they may lack its field."""
     return oracle.own_end if isinstance(topic, Input) else None
 
 
-def _condition(topic: Input | Late, oracle: Oracle) -> Condition | None:
+def _condition(topic: Input | Late | TableTopic, oracle: Oracle) -> Condition | None:
     """The oracle's condition for input events. Late and rejected records have none: they may lack its field."""
     return oracle.condition if isinstance(topic, Input) else None

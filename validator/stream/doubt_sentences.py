@@ -69,7 +69,7 @@ def configuration_doubts(
     elif fit.mismatch is not None:
         yield Doubt(f"{mismatch_sentence(config.oracle, fit.mismatch)}{example_clause(config, fit)}; {_CORRECT}")
     if values_in_doubt(sums):
-        yield Doubt(_values_doubt(sums))
+        yield Doubt(_values_doubt(config, sums))
     if sums.overdrawn:
         yield Doubt(_table_doubt(config, sums.overdrawn))
     if fit.growth is not None and sums.counts[ViolationClass.DUPLICATE]:
@@ -136,8 +136,14 @@ def _other_value(one: Mismatch | None) -> str | None:
     return f"{one.parameter} is {one.configured}, but {one.value} fits {one.fits} of {events}, and {configured}"
 
 
-def _values_doubt(sums: CellTotals) -> str:
+def _values_doubt(config: Config, sums: CellTotals) -> str:
     wrong = sums.results["wrong_value"]
+    if config.oracle.tables:
+        return (
+            f"the configuration is in doubt: {wrong:,} of {plural(wrong + sums.results['correct'], 'result')} state "
+            "fields that no row of the table had then: oracle.table, oracle.values, oracle.behind, oracle.ahead or "
+            f"outputs[].fields.values may be wrong; {_CORRECT}"
+        )
     return (
         f"the configuration is in doubt: {wrong:,} of {plural(wrong + sums.results['correct'], 'result')} state other "
         "values than their events give: oracle.values or outputs[].fields.values may be wrong, or need a tolerance; "

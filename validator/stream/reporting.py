@@ -333,7 +333,7 @@ def doubts_of(
     sentences: list[str] = []
     poison = _poison(record.faults)
     sides = {partition: frontier.side for partition, frontier in progress.frontiers.items()}
-    for side in ("input", "late", "rejected"):
+    for side in ("input", "late", "rejected", "table"):
         count = progress.hidden(side)
         if count:
             wrote = f" ({poison} wrote such records)" if poison else ""

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from validator.codecs.columns import UNOWED
+from validator.codecs.columns import UNOWED, VERSION
 from validator.core.judging import Judging
 from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT, Bools, Ints, ints
@@ -245,7 +245,11 @@ def plan(
         if len(leaving_starts):
             horizon_us = max(horizon_us or ABSENT, int(leaving_starts.max()) + 1)
         facts = facts.filter(pa.array(stay)).select(SCHEMAS[Table.FACTS].names).cast(SCHEMAS[Table.FACTS])
+        # SEMANTICS 2.37: a row of a table holds until another one replaces it.
+        rows = part.filter(pc.equal(part["status"], VERSION))
+        rows = rows.select(SCHEMAS[Table.FACTS].names).cast(SCHEMAS[Table.FACTS])
         place = facts.schema.get_field_index("epoch")
+        carried.append(rows.set_column(place, "epoch", pa.repeat(pa.scalar(now, pa.int64()), rows.num_rows)))
         carried.append(facts.set_column(place, "epoch", pa.array(kept_in[stay], pa.int64())))
         for mark in part.filter(pc.equal(part["kind"], Kind.MARK.value)).to_pylist():
             newest = rests.get(mark["mark"])

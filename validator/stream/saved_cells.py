@@ -109,6 +109,8 @@ class Saver:
 
         If the file cannot be written, the previous one stays: only the duration of the next start depends on it.
         """
+        if self.rules.oracle.tables:
+            return
         began = time.monotonic()
         try:
             self._write(judging, progress, retired, positions, unexamined)
@@ -163,6 +165,9 @@ def saved_cells(state: Path, rules: Rules, time_rules: TimeRules) -> SavedCells 
     the file cannot be read.
     """
     path = state / FILE
+    if rules.oracle.tables:
+        # Rows of tables are in the facts alone.
+        return None
     try:
         content = path.read_bytes()
         body, sum_ = memoryview(content)[:-4], int.from_bytes(content[-4:], "big")

@@ -15,7 +15,7 @@ from validator.model.frontier import PartitionId
 from validator.model.schemas import NO_SCHEMAS, Schemas
 from validator.oracles.kinds import canary_oracle
 from validator.reconcile.facts import Side
-from validator.settings.topics import missing_key_of
+from validator.settings.topics import TableTopic, missing_key_of
 from validator.stream.clients import for_java, for_librdkafka
 from validator.stream.decode import Reader, event_reader, result_reader
 from validator.stream.kafka_reading import Reading
@@ -30,7 +30,7 @@ class Source:
 
     side: Side
     topic: str
-    configured: Input | Output | Late
+    configured: Input | Output | Late | TableTopic
 
 
 def sources_of(config: Config) -> list[Source]:
@@ -43,6 +43,7 @@ def sources_of(config: Config) -> list[Source]:
         *[Source(Side.LATE, late.topic, late) for late in config.late],
         *[Source(Side.REJECTED, rejected.topic, rejected) for rejected in config.rejected],
         *[Source(Side.INPUT, entry.topic, entry) for entry in config.inputs],
+        *[Source(Side.TABLE, table.topic, table) for table in config.oracle.tables],
     ]
 
 
@@ -117,7 +118,7 @@ def _reader(source: Source, config: Config, id_type: str, schemas: Schemas) -> R
     )
 
 
-def _reader_of_canary(entry: Input | Output | Late, config: Config, id_type: str) -> Reader:
+def _reader_of_canary(entry: Input | Output | Late | TableTopic, config: Config, id_type: str) -> Reader:
     """A reader like the pipeline's, with the windows of the canary's rounds."""
     assert config.canary is not None, "only a canary that is configured has sources"
     oracle = canary_oracle(config.canary.every_us)

@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from validator.codecs.batches import ResultBatches, exploded
-from validator.reconcile.grouping import facts_of_events, facts_of_results
+from validator.reconcile.grouping import facts_of_events, facts_of_results, facts_of_rows
 from validator.stream.decode import Reader
 
 _RECORDS_AT_ONCE: Final = 2**19
@@ -65,6 +65,8 @@ class Stage:
             records = records.set_column(place, records.schema.field(place), instants)
         if isinstance(reader.batches, ResultBatches):
             return facts_of_results(records, source, reader.oracle)
+        if reader.of_rows:
+            return facts_of_rows(records, source, reader.oracle)
         if reader.batches.words is not None:
             records = exploded(records, reader.batches.words)
         return facts_of_events(

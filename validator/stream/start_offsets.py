@@ -39,6 +39,8 @@ def initial_progress(
     frontiers = dict(progress.frontiers)
     known_topics = {partition.topic for partition in frontiers}
     wanted = _starts(config, brokers, topics, lookups)
+    tables = {table.topic for table in config.oracle.tables}
+    wanted |= {partition: it.log_start_offset for partition, it in lookups.items() if partition.topic in tables}
     if config.start.kind != "earliest" and any(partition not in frontiers for partition in lookups):
         # The answers that `start` hides may be to events that were appended after the ends of the inputs were looked
         # up. Ends that are looked up after the starts are past these events.
@@ -64,7 +66,10 @@ def initial_progress(
                 continue
             start = wanted[partition]
             frontier = first_frontier(sides[partition.topic], partition, lookup, start, lookup_us)
-            if frontier.side != "input" and frontier.hidden_start:
+            if frontier.side == "table":
+                # SEMANTICS 2.37: a table is read from its first row on.
+                frontier = replace(frontier, first_offset=0, expired=start, hidden_start=False)
+            elif frontier.side != "input" and frontier.hidden_start:
                 frontier, results_expired = replace(frontier, unread_since_us=0), True
                 if whole_inputs and config.start.kind == "earliest":
                     # SEMANTICS 3.24: inputs are read from offset 0, so the expired results belonged to events that are
@@ -85,7 +90,7 @@ def initial_progress(
             offset_gaps.append(
                 OffsetGap(partition, 0 if after_loss.topic_id != known.topic_id else after_loss.next_offset)
             )
-        else:
+        elif known.side != "table":
             results_expired = True
     progress = replace(
         progress,
@@ -220,6 +225,8 @@ def _with_loss(frontier: Frontier, *, events_below: int = 0) -> Frontier:
         if not events_below:
             return frontier
         return replace(frontier, unread_since_us=0, unprovable_below=max(events_below, frontier.unprovable_below or 0))
+    if frontier.side == "table":
+        return frontier
     before = frontier.read_through_us or 0
     return replace(
         frontier, unread_since_us=before if frontier.unread_since_us is None else min(before, frontier.unread_since_us)
@@ -263,7 +270,7 @@ def shares(
     loose = {}
     for source in sources:
         of_answers = max(1_000, limit // 20, min(backlog[source.topic], limit // 8))
-        loose[source.topic] = limit if source.side.value == "input" else of_answers
+        loose[source.topic] = limit if source.side in (Side.INPUT, Side.TABLE) else of_answers
     return loose, False
 
 
@@ -295,7 +302,7 @@ def added_frontier(side: Side, partition: PartitionId, lookup: Lookup, lookup_us
         return frontier
     # SEMANTICS 3.23: a partition that was added began empty.
     frontier = replace(frontier, first_offset=0, expired=frontier.next_offset)
-    return frontier if side is Side.INPUT else replace(frontier, unread_since_us=0)
+    return frontier if side in (Side.INPUT, Side.TABLE) else replace(frontier, unread_since_us=0)
 
 
 def gaps_before(partition: PartitionId, added: Frontier) -> tuple[OffsetGap, ...]:

@@ -1,0 +1,235 @@
+"""Enrichment by brute force: the events and results of `tests.property.passthrough`, and a table whose rows results
+state (SEMANTICS 2.36).
+
+An engine applies the rows of the table up to some event time, in the order of their offsets (it stops before the first
+row that is later) or of their times, and answers with the row that it then has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from decimal import Decimal
+from functools import cached_property
+from random import Random
+from types import MappingProxyType
+from typing import Final
+
+from tests.property.history import (
+    Cell,
+    History,
+    PartitionState,
+    Record,
+    ResultRecord,
+    Step,
+    TableRow,
+    Undecodable,
+    role_of,
+)
+from tests.property.passthrough import PassthroughReferee, PassthroughTiming, PassthroughWorld
+from tests.property.spark_histories import SCALE, Case, Referee, coarser, odder, stretched
+from tests.property.strategies import EVERYTHING, Allowed
+from validator.oracles.enrichment import Enrichment
+from validator.oracles.seam import Oracle, Reads
+from validator.settings.topics import TableTopic
+
+Place = tuple[str, int, int]
+Stated = int | str | None
+_TABLE: Final = TableTopic.model_validate({"topic": "rows", "fields": {"key": "$key", "event_time": "$timestamp"}})
+
+
+@dataclass(frozen=True, slots=True)
+class StatingResult(ResultRecord):
+    """A result with a field of a row."""
+
+    value: Stated = None
+
+
+def stating(result: ResultRecord, value: Stated) -> StatingResult:
+    """A result that states this value."""
+    return StatingResult(**asdict(result), value=value)
+
+
+@dataclass(frozen=True)
+class EnrichedTiming(PassthroughTiming):
+    """The declared timing; how far events may be from a row that holds. None: any time."""
+
+    behind_us: int | None = None
+    ahead_us: int | None = None
+
+
+class EnrichedReferee(PassthroughReferee):
+    """The reference, with results that state rows of a table; the core's column is `wrong_value`."""
+
+    stated: Mapping[Place, Stated] = MappingProxyType({})
+
+    def _take(self, step: Step, record: Record) -> None:
+        if not hasattr(self, "rows"):
+            self.rows: list[tuple[int, TableRow]] = []
+        if isinstance(record, TableRow):
+            self.rows.append((step.lookup_us, record))
+        else:
+            super()._take(step, record)
+
+    def is_resolved(self, cell: Cell) -> bool:
+        """As in the reference, but the table is read through, too."""
+        places = self.clock.places("input", "table")
+        has_inputs = bool(self.clock.places("input"))
+        if has_inputs and self.clock.proven(self.last_observed_us.get(cell, 0), places):
+            return True
+        at_end = self.ending in ("once", "leave_open") or self.clock.is_resting(cell)
+        return at_end and not self.clock.held("input")
+
+    def result_classes(self, cell: Cell) -> Iterator[str]:
+        """As in the reference; a judged result of events of the cell must state a possible row."""
+        results = sorted(self.results[cell], key=lambda at: (at.topic, at.partition, at.offset))
+        for result, name in zip(results, super().result_classes(cell), strict=True):
+            is_of_cell = bool(result.ids) and all(self.copies.get((cell, id_)) for id_ in result.ids)
+            place = (result.topic, result.partition, result.offset)
+            value = result.value if isinstance(result, StatingResult) else self.stated.get(place)
+            yield "wrong_value" if name != "unjudged" and is_of_cell and not self.may_be(cell, value) else name
+
+    def may_be(self, cell: Cell, value: Stated) -> bool:
+        """Whether an engine may state this value for an event of the cell."""
+        timing = self.timing
+        assert isinstance(timing, EnrichedTiming)
+        first = None if timing.behind_us is None else cell[0] - timing.behind_us
+        last = None if timing.ahead_us is None else timing.end(cell) + timing.ahead_us
+        known = sorted(self.rows, key=lambda one: one[1].offset) if hasattr(self, "rows") else []
+        closing, seen = self.clock.closing(cell), min(self.clock.touched[cell], default=0)
+        mine = [(at, row) for at, row in known if row.key == cell[1]]
+
+        def is_over(row: TableRow | None) -> bool:
+            """Whether a later row has surely replaced it before the first event."""
+            for at, later in mine:
+                follows = row is None or (later.offset > row.offset and later.event_time_us >= row.event_time_us)
+                reached = max(it.event_time_us for _, it in known if it.offset <= later.offset)
+                counts = closing is None or at <= max(closing, seen)
+                if follows and counts and first is not None and reached < first:
+                    return True
+            return False
+
+        candidates = [row for _, row in mine if last is None or row.event_time_us <= last]
+        allowed = [row.value for row in candidates if not is_over(row)]
+        return value in allowed or (value is None and not is_over(None))
+
+
+class EnrichedWorld(PassthroughWorld):
+    """A world without a filter."""
+
+    def _timing(self) -> PassthroughTiming:
+        known = super()._timing()
+        own = [self.own.choice((None, 0, 2, 8)) for _ in range(2)]
+        values = {field.name: getattr(known, field.name) for field in fields(known)}
+        return EnrichedTiming(**{**values, "rejects": "none", "behind_us": own[0], "ahead_us": own[1]})
+
+
+@dataclass(frozen=True)
+class EnrichedCase(Case):
+    """A history with a table. ``stated``: what results state, by their place."""
+
+    stated: tuple[tuple[Place, Stated], ...] = ()
+
+    @cached_property
+    def oracle(self) -> Oracle:
+        """The oracle."""
+        timing = self.history.timing
+        assert isinstance(timing, EnrichedTiming)
+        return Enrichment.model_construct(
+            kind="enrichment",
+            table=_TABLE,
+            values={"tier": "tier"},
+            bucket=timing.window_us,
+            behind=timing.behind_us,
+            ahead=timing.ahead_us,
+        ).reading(Reads())
+
+    @property
+    def referee(self) -> type[Referee]:
+        """A reference that knows what results state."""
+        return type("OfEnrichment", (EnrichedReferee,), {"stated": dict(self.stated)})
+
+    def values_of(self, record: Record) -> list[Decimal | None]:
+        """What a row has, or what a result states."""
+        if isinstance(record, TableRow):
+            return [None if record.value is None else Decimal(record.value)]
+        if role_of(record) not in ("output", "table"):
+            return []
+        value = dict(self.stated).get((record.topic, record.partition, record.offset))
+        return [None if value is None else Decimal(value)]
+
+
+def _table(rng: Random, history: History) -> list[TableRow]:
+    """Rows in the order of their offsets, of times around those of the results; most times rise."""
+    results = [record for step in history.steps for record in step.records if isinstance(record, ResultRecord)]
+    near = [result.window_start_us for result in results] or [history.steps[0].lookup_us]
+    keys = [result.key for result in results] or ["a"]
+    times = sorted(rng.choice(near) + rng.randint(-12, 6) * SCALE for _ in range(rng.choice((0, 1, 3, 6, 12))))
+    found: list[TableRow] = []
+    for offset, time_us in enumerate(times):
+        at_us = time_us - rng.choice((0, 0, 2, 6, 20)) * SCALE
+        value = None if rng.random() < 0.15 else rng.choice((offset, offset, 1))
+        found.append(TableRow("rows", 0, offset, 0, rng.choice(keys), at_us, value))
+    return found
+
+
+def _used(rng: Random, rows: Sequence[TableRow], key: str, at_us: int) -> tuple[Stated, list[TableRow]]:
+    """What an engine states that has applied the rows up to an event time, and the rows that it must have read."""
+    if rng.random() < 0.5:
+        first = next((row.offset for row in rows if row.event_time_us > at_us), len(rows))
+        read = [row for row in rows if row.offset < first]
+        mine = [row for row in read if row.key == key]
+    else:
+        read = [row for row in rows if row.event_time_us <= at_us]
+        mine = sorted((row for row in read if row.key == key), key=lambda row: (row.event_time_us, row.offset))
+    return (mine[-1].value if mine else None), read
+
+
+def _with_table(rng: Random, history: History, *, causal: bool) -> tuple[History, dict[Place, Stated]]:
+    """The history with the table's partition, and what results state."""
+    rows, timing = _table(rng, history), history.timing
+    assert isinstance(timing, EnrichedTiming)
+    stated: dict[Place, Stated] = {}
+    last_us = history.steps[-1].lookup_us
+    needed = {row.offset: rng.randint(rows[0].event_time_us, last_us) for row in rows}
+    for result in (record for step in history.steps for record in step.records if isinstance(record, ResultRecord)):
+        [(start, key)] = timing.cells(result.key, result.window_start_us)
+        early = 60 * SCALE if timing.behind_us is None else timing.behind_us
+        late = 60 * SCALE if timing.ahead_us is None else timing.ahead_us
+        at_us = rng.randint(start, start + timing.window_us - 1) + rng.choice(
+            (0, -early, late, rng.randint(-early, late))
+        )
+        value, read = _used(rng, rows, key, at_us)
+        for row in read:
+            needed[row.offset] = min(needed[row.offset], result.broker_time_us)
+        if not causal and rng.random() < 0.25:
+            value = rng.choice((None, 1, 77, rng.randrange(12)))
+        stated[result.topic, result.partition, result.offset] = value
+    appended_us = last_us
+    written: list[Record] = []
+    for row in reversed(rows):
+        appended_us = min(appended_us, needed[row.offset])
+        is_lost = rng.random() < 0.02
+        one = replace(row, broker_time_us=appended_us)
+        written.insert(0, Undecodable("table", "rows", 0, row.offset, appended_us) if is_lost else one)
+    steps, before = [], 0
+    for number, step in enumerate(history.steps):
+        ends = sum(record.broker_time_us <= step.lookup_us for record in written)
+        lags = number < len(history.steps) - 2 and step.ending == "none" and rng.random() < 0.3
+        read_to = rng.randint(before, max(before, ends)) if lags else max(before, ends)
+        state = PartitionState("table", "rows", 0, 0, before, read_to, max(before, ends), max(before, ends))
+        records = (*step.records, *written[before:read_to])
+        steps.append(replace(step, records=records, partitions=(*step.partitions, state)))
+        before = read_to
+    return replace(history, steps=tuple(steps)), stated
+
+
+def enriched_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> EnrichedCase:
+    """The case that ``seed`` generates."""
+    rng = Random(seed)
+    history = EnrichedWorld(rng, allowed, faults=not causal).history()
+    if not causal:
+        history = odder(history, rng)
+    history = stretched(coarser(history, rng, steps_most))
+    whole, stated = _with_table(rng, history, causal=causal)
+    return EnrichedCase(seed, causal, whole, tuple(stated.items()))
