@@ -385,6 +385,23 @@ def test_an_unknown_sum_over_ids_names_the_known_ones(text: str) -> None:
     assert "PATH may be crc32(PATH) or md5(PATH) or xxhash64(PATH)" in problem
 
 
+COLLAPSING = ("inputs.0.fields.id=id", "inputs.0.duplicates=collapse")
+
+
+@pytest.mark.parametrize("other", ["late=[{topic: aside, fields: {key: page, event_time: timestamp}}]",
+                                   "oracle.having={clicks: {above: 1}}",
+                                   "inputs.0.explode={}"])  # fmt: skip
+def test_repeats_without_ids_in_results_are_refused_where_they_are_not_judged(other: str) -> None:
+    (problem,) = problems(*COLLAPSING, other, example="counts")
+    assert "collapse is not supported yet for these results without ids; use count, or evidence with ids" in problem
+
+
+def test_results_may_state_how_many_different_ids_there_are() -> None:
+    evidence = evidence_of(loads(EXAMPLES["counts"], "/etc", COLLAPSING, {}).oracle)
+    assert evidence.names_events
+    assert not evidence.fingerprints_decide
+
+
 def test_only_sums_over_ids_look_up_ids_of_events() -> None:
     (problem,) = problems("inputs.0.fields.id=id", example="counts")
     assert "evidence values does not use it; leave it out" in problem
@@ -498,7 +515,7 @@ OF_ONE_EVENT = {
     ),
     "inputs.0.duplicates=collapse": (
         "inputs[0].duplicates (from --set inputs.0.duplicates): repeated events cannot be recognised without ids; "
-        "use count, or evidence with ids."
+        "use count, or set inputs[0].fields.id."
     ),
     "oracle.having={n: {above: 1}}": (
         "oracle.having.n (from --set oracle.having): a further event may take this value below the bound; leave it out."

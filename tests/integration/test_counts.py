@@ -337,6 +337,49 @@ def test_explain_names_the_events_that_explain_a_count_and_a_sum(
     assert explained(90) == f"2 changes explain its values alike, such as the event at {placed[92]} lost"
 
 
+@pytest.mark.full
+def test_repeats_that_the_pipeline_drops_count_once(pipeline: Pipeline) -> None:
+    pipeline.create()
+    sent = [seconds for seconds in range(15, 135) for _ in range(2 if seconds % 5 == 0 else 1)]
+    pipeline.clicks(*(json.dumps({"order": f"o{it}", **json.loads(event("k0", it))}) for it in sent))
+    windows = {start: list(range(start, start + SIZE_SECONDS)) for start in range(15, 135, 15)}
+    paid = {start: sum((Decimal(str(amount_of(it))) for it in used), Decimal(0)) for start, used in windows.items()}
+    counts = dict.fromkeys(windows, SIZE_SECONDS) | {45: SIZE_SECONDS + 3, 60: SIZE_SECONDS - 1}
+    paid[75] += 1
+    pipeline.answers(*(result("k0", start, counts[start], float(paid[start])) for start in windows))
+    oracle = "{kind: tumbling_window, size: 15s, values: {clicks: count, paid: sum(amount)}}"
+    settings = ["late=[]", "inputs.0.duplicates=collapse"]
+    run = validate(
+        pipeline, oracle, "state", *settings, "inputs.0.fields={id: order, key: page, event_time: timestamp}"
+    )
+    assert (run.status, run.verdicts) == (1, ("fail", "fail", "fail"))
+    expected = {"expected": SIZE_SECONDS * len(windows), "missing": 1, "duplicate": 3, "unknown_id": 0}
+    assert run.counts(*expected) == expected
+    assert run.report["violations"]["confirmed"]["wrong_value"] == 1
+    assert run.report["coverage"]["complete"]
+
+
+@pytest.mark.full
+def test_windows_are_updated_in_several_outputs(pipeline: Pipeline) -> None:
+    pipeline.create()
+    more = f"{pipeline.name}-more"
+    pipeline.broker.create_topics({more: 1})
+    pipeline.clicks(*(event("k0", seconds) for seconds in range(15, 135)))
+    starts = range(15, 135, 15)
+    for many in (7, SIZE_SECONDS):
+        for start in starts:
+            many_now = many - (start == 60 and many == SIZE_SECONDS)
+            pipeline.put(more if start % 2 else f"{pipeline.name}-out", result("k0", start, many_now))
+    oracle = "{kind: tumbling_window, size: 15s, values: {clicks: count}}"
+    fields = "fields: {key: page, window_start: windowStart, values: {clicks: count}}"
+    settings = ["late=[]", "outputs.0.fields.values={clicks: count}", "outputs.0.emission=cumulative"]
+    settings.append(f"outputs.1={{topic: {more}, evidence: values, emission: cumulative, {fields}}}")
+    run = validate(pipeline, oracle, "state", *settings)
+    expected = {"processed": SIZE_SECONDS * len(starts) - 1, "missing": 1, "duplicate": 0, "out_of_scope": 0}
+    assert run.counts(*expected) == expected
+    assert (run.status, run.verdicts) == (1, ("pass", "fail", "fail"))
+
+
 def test_values_beside_ids_must_follow_from_the_ids(pipeline: Pipeline) -> None:
     pipeline.create()
 

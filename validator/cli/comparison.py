@@ -172,6 +172,9 @@ def counted(config: Config, records: Sequence[Read], *, whole: Mapping[str, bool
     wrong = None
     for (cell, results), end in zip(stated.items(), ends, strict=True):
         owed = expected.get(cell, [])
+        if config.oracle.reads.collapses:
+            # SEMANTICS 2.4: a repeat counts with the event that it repeats.
+            owed = list({event.id: (topic, event) for topic, event in owed}.values())
         number = sum(one.stated_count or 0 for one in results)
         counts = config.oracle.stated.show_number
         of_cell = _number(config, owed)

@@ -364,9 +364,9 @@ class Config(Frozen):
 
     @property
     def copies_explain(self) -> bool:
-        """Whether an unreadable copy of an event may explain a duplicate. It cannot if the pipeline drops repeats and
-        has no late or rejected topics (SEMANTICS 4.15)."""
-        return not self.drops_repeats or bool(self.late or self.rejected)
+        """Whether an unreadable event may explain a duplicate. A copy cannot if the pipeline drops repeats and has no
+        late or rejected topics (SEMANTICS 4.15); a new event can if results state numbers."""
+        return not self.drops_repeats or not self.oracle.reads.names_ids or bool(self.late or self.rejected)
 
     @property
     def shared_outputs(self) -> frozenset[str]:

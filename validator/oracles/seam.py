@@ -81,8 +81,8 @@ class Reads(NamedTuple):
     ``names_ids``: results say which events they used. ``adds_up``: the results of a cell add up (emission
     `incremental`). ``tolerances``: the tolerance of each stated value, the largest of all outputs.
     ``explodes``: an event counts for each of its words. ``signed``: a change of a table adds a row, and removes the one
-    before it. ``id_fields``: number of fields of an id. ``has_ids``: every
-    event of an input has an id. ``owners``: late and rejected topics that name an input, with this input.
+    before it. ``collapses``: the pipeline drops repeated ids. ``id_fields``: number of fields of an id. ``has_ids``:
+    every event of an input has an id. ``owners``: late and rejected topics that name an input, with this input.
     """
 
     key_fields: int = 1
@@ -97,6 +97,7 @@ class Reads(NamedTuple):
     has_ids: bool = False
     owners: tuple[tuple[str, str], ...] = ()
     signed: bool = False
+    collapses: bool = False
 
     @property
     def several_of_record(self) -> bool:
@@ -130,6 +131,7 @@ class Reads(NamedTuple):
             has_ids=all(one.fields.id is not None for one in inputs),
             owners=tuple((one.topic, one.input) for _, one in declared.set_aside if one.input is not None),
             signed=any(bool(one.table) for one in inputs),
+            collapses=any(one.duplicates == "collapse" for one in inputs),
         )
 
 

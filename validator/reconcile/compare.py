@@ -127,7 +127,7 @@ def compare(
         apart, repeated = rules.oracle.unsound(id_counts, texts)
         flags = replace(flags, repeated=repeated)
     flags = replace(flags, apart=apart)
-    ids = rules.oracle.classes(id_counts, flags, texts, collapse=rules.collapse, drops_late=rules.drops_late)
+    ids = rules.oracle.classes(id_counts, flags, texts, collapse=rules.collapses_ids, drops_late=rules.drops_late)
     # Without ids in results, all events of a cell have the same stand-in for an id.
     is_known = _known(ids, texts, known) if evidence.names_ids else np.zeros(len(ids.foreign), dtype=np.bool_)
     sums = {name: totals(ids.cell, getattr(ids, name), size) for name in _SUMMED}
@@ -264,7 +264,7 @@ def _flags(
         doubtful = _past(cells.lateness.possible, ends, items.partition, items.offset, named) & ~late
         if rules.looks_elsewhere:
             elsewhere = _past_elsewhere(cells, ends, items, named, rules) & (items.side == INPUT) & ~late & ~doubtful
-        if rules.collapse:
+        if rules.collapses_ids:
             # SEMANTICS 2.10: the engine has read the first copy before, and must answer it if it was on time.
             late, doubtful, elsewhere = (_of_first_copies(it, items) for it in (late, doubtful, elsewhere))
         elsewhere = elsewhere & ~late & ~doubtful
@@ -487,7 +487,7 @@ def _input_columns(topics: Sequence[str], it: Comparison, ids: IdVerdicts, rules
             continue
         # SEMANTICS 4.23: results match the events of the other inputs first.
         others = id_counts.expected - copies
-        if rules.collapse:
+        if rules.collapses_ids:
             # SEMANTICS 4.23: an id that other inputs have, too, proves nothing about this input.
             copies = np.where(others == 0, np.minimum(copies, 1), 0)
             others = np.zeros_like(others)

@@ -106,6 +106,11 @@ class Rules:
         return self.lateness_scope == "idle" and self.drops_late and self.oracle.excuses_pauses
 
     @property
+    def collapses_ids(self) -> bool:
+        """Whether ids of results count once. Results without ids state how many different ids there are."""
+        return self.collapse and self.oracle.reads.names_ids
+
+    @property
     def compares_all(self) -> bool:
         """Whether fingerprints decide nothing: every cell that has an answer or is overdue is compared id by id."""
         return self.collapse or self.oracle.compares_all or not evidence_of(self.oracle).fingerprints_decide

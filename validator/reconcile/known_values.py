@@ -105,12 +105,14 @@ class Known:
     starts: Ints
     stored: Sequence[Sequence[Any]]
     hashed: frozenset[int]
+    of_copies: bool = False
 
     @classmethod
-    def of(cls, gathered: Gathered, items: Items, values: Values, size: int) -> Known:
-        """Return what the facts have."""
+    def of(cls, gathered: Gathered, items: Items, values: Values, size: int, *, of_copies: bool = False) -> Known:
+        """Return what the facts have. ``of_copies``: they have the fields of each event."""
         starts = np.searchsorted(items.cell, np.arange(size + 1))
-        return cls(items, starts, _stored_values(gathered), values.hashed)
+        stored = fields_of_copies(gathered, len(values.paths)) if of_copies else _stored_values(gathered)
+        return cls(items, starts, stored, values.hashed, of_copies)
 
     def entries(self, cell: int, *sides: int) -> list[int]:
         """Return the items of a cell on some sides."""
@@ -123,6 +125,8 @@ class Known:
         assert times is not None, "entries without ids have it"
         assert source is not None, "entries without ids have it"
         is_hashed, index = place in self.hashed, place if at is None else at
+        if self.of_copies:
+            return [Aggregate.of_one(self.stored[source[i]][index], is_hashed=is_hashed) for i in chosen]
         return [Aggregate.of(int(times[i]), self.stored[source[i]][index], is_hashed=is_hashed) for i in chosen]
 
     def answered(self, cell: int, place: int, may_drop: Bools, *, all_used: bool) -> Answered:
@@ -185,6 +189,19 @@ def _stored_values(gathered: Gathered) -> list[list[Any]]:
     for facts, _ in gathered:
         rows = np.flatnonzero(sides_of(facts) != OUTPUT)
         found += facts["aggregates"].take(pa.array(rows)).to_pylist()
+        _, results = listed(facts["results"])
+        found += arrays.field(results, "values").to_pylist()
+    return found
+
+
+def fields_of_copies(gathered: Gathered, width: int) -> list[list[Any]]:
+    """Return what the facts have for each entry, if they have the ``width`` fields of each event."""
+    found: list[list[Any]] = []
+    for facts, _ in gathered:
+        rows = np.flatnonzero(sides_of(facts) != OUTPUT)
+        events = sum(len(listed(facts[name].take(pa.array(rows)))[0]) for name in ("ids", "text_ids"))
+        flat = [one for some in facts["aggregates"].take(pa.array(rows)).to_pylist() for one in some or ()]
+        found += [flat[i * width : (i + 1) * width] for i in range(events)]
         _, results = listed(facts["results"])
         found += arrays.field(results, "values").to_pylist()
     return found

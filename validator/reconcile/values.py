@@ -135,6 +135,15 @@ class Aggregate(NamedTuple):
     hashes: frozenset[int] = frozenset()
 
     @classmethod
+    def of_one(cls, stored: Mapping[str, Any], *, is_hashed: bool = False) -> Aggregate:
+        """Return the aggregate of the field of one event (`fields_of_events`)."""
+        number = None if stored["sum"] is None else Decimal(stored["sum"])
+        if is_hashed:
+            hashes = frozenset[int]() if number is None else frozenset({int(number)})
+            return cls(1, stored["count"], None, None, None, hashes)
+        return cls(1, stored["count"], number, number, number)
+
+    @classmethod
     def of(cls, events: int, stored: Mapping[str, Any], *, is_hashed: bool = False) -> Aggregate:
         """Return an aggregate as the facts have it (`AGGREGATE_TYPE`)."""
         if is_hashed:

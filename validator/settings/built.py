@@ -77,6 +77,12 @@ HAVING: Final = Combination(
     "having is supported only for tumbling and sliding windows whose results state values, without emission "
     "incremental",
 )
+COLLAPSED_VALUES: Final = Combination(
+    ("inputs.duplicates",),
+    "`collapse` with evidence `values`, for sessions, joins and running aggregates, with `having` or `explode`, and "
+    "with late or rejected topics",
+    "collapse is not supported yet for these results without ids",
+)
 VALUES_BESIDE_IDS: Final = Combination(
     ("oracle.values",),
     "with ids, all oracles but tumbling, sliding and session windows",
@@ -94,7 +100,7 @@ TABLES: Final = Combination(
 )
 COMBINATIONS: Final = (
     *(CUMULATIVE, MIXED_EMISSIONS, MIXED_DUPLICATES, ID_SPACES, ABSENT_KEYS, TABLES),
-    *(WHERE, SHARED_CHANGES, EXPLODE, VALUES_BESIDE_IDS, HAVING),
+    *(WHERE, SHARED_CHANGES, EXPLODE, VALUES_BESIDE_IDS, HAVING, COLLAPSED_VALUES),
 )
 """The refused combinations that do not depend on the oracle. Those of one oracle are in its `refuses`."""
 

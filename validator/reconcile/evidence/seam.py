@@ -149,7 +149,8 @@ class Evidence(ABC):
     @property
     def names_events(self) -> bool:
         """Whether fact rows have the ids of events: results name them, or state sums from which ids follow."""
-        return self.names_ids or (self.oracle.reads.has_ids and self.stated.sums_of_ids is not None)
+        uses = self.stated.sums_of_ids is not None or self.oracle.reads.collapses
+        return self.names_ids or (self.oracle.reads.has_ids and uses)
 
     @property
     def value_class(self) -> Literal["wrong_value", "inconsistent"] | None:

@@ -18,7 +18,7 @@ from validator.reconcile.evidence.seam import (
     StatedSums,
     WrongValues,
 )
-from validator.settings.built import HAVING
+from validator.settings.built import COLLAPSED_VALUES, HAVING
 from validator.settings.errors import broken_rule_at
 
 if TYPE_CHECKING:
@@ -55,18 +55,25 @@ class Values(Evidence):
         oracle.check_values(declared)
         self.check_names(declared)
         # SEMANTICS 2.34: with sums over ids, the ids of the events are looked up.
-        looks_up = oracle.has_windows and self.stated.sums_of_ids is not None
+        looks_up = oracle.has_windows and (self.stated.sums_of_ids is not None or oracle.reads.collapses)
         for place, entry in declared.events:
             if entry.fields.id is not None and not (looks_up and place.startswith("inputs")):
                 fix = "leave it out, or add count to oracle.values" if self.stated.digests else "leave it out"
                 raise broken_rule_at(f"{place}.fields.id", "evidence values does not use it", fix)
-        for i, one in enumerate(declared.inputs):
-            if one.duplicates == "collapse":
-                problem = "repeated events cannot be recognised without ids"
-                raise broken_rule_at(f"inputs[{i}].duplicates", problem, "use count, or evidence with ids")
+        if oracle.reads.collapses:
+            self._check_repeats(declared)
         self._check_bounds(declared)
         if not self.stated.show_number:
             self._check_without_count(declared)
+
+    def _check_repeats(self, declared: Declared) -> None:
+        """Raise PydanticCustomError for repeats that the pipeline drops and that cannot be recognised or judged."""
+        if not self.oracle.reads.has_ids:
+            i = next(i for i, one in enumerate(declared.inputs) if one.fields.id is None)
+            problem = "repeated events cannot be recognised without ids"
+            raise broken_rule_at(f"inputs[{i}].duplicates", problem, f"use count, or set inputs[{i}].fields.id")
+        if not self.counts_ids or declared.set_aside or self.oracle.having or self.oracle.reads.explodes:
+            raise broken_rule_at("inputs[0].duplicates", COLLAPSED_VALUES.problem, "use count, or evidence with ids")
 
     def _check_bounds(self, declared: Declared) -> None:
         """Raise PydanticCustomError for bounds that further events may undo, or that this oracle cannot judge."""
@@ -92,6 +99,13 @@ class Values(Evidence):
             if output.envelope is not None:
                 problem = "values without count do not show which results were withdrawn"
                 raise broken_rule_at(f"outputs[{i}].envelope", problem, "add count to oracle.values")
+
+    @property
+    def counts_ids(self) -> bool:
+        """Whether the pipeline drops repeats, so that results state how many different ids there are."""
+        oracle = self.oracle
+        has_cells = oracle.has_windows and oracle.merging_gap_us is None and oracle.pair_rule is None
+        return oracle.reads.collapses and has_cells
 
     @property
     def needs_field(self) -> bool:
@@ -122,7 +136,7 @@ class Values(Evidence):
         """Whether only counts and sums of events are stated."""
         # SEMANTICS 2.29: fingerprints do not show whether minima, maxima and averages are right, nor which events were
         # removed.
-        return self.stated.add_up and not self.oracle.reads.signed
+        return self.stated.add_up and not self.oracle.reads.signed and not self.counts_ids
 
     def of_events(
         self, groups: Groups, events: pa.Table, ids: EventIds, contributing: Ints
@@ -132,11 +146,16 @@ class Values(Evidence):
 
         from validator.reconcile.values import columns_of_lists, fingerprints
 
-        del ids, contributing
+        del contributing
         columns = columns_of_lists(events["values"], len(self.stated.paths))
         if not columns:
             nothing = groups.sum(np.zeros(events.num_rows, dtype=np.int64))
             return {"hash_a": nothing, "hash_b": nothing}
+        if self.counts_ids:
+            # SEMANTICS 2.29: which fields count is known once repeats are. No fingerprint decides.
+            nothing = groups.sum(np.zeros(events.num_rows, dtype=np.int64))
+            fields = groups.fields_of_ids(columns, ids.are_integers, ids.are_texts)
+            return {"aggregates": fields, "hash_a": nothing, "hash_b": nothing}
         aggregates, sums = groups.aggregates(columns, self.stated.hashed)
         of_sums = [sums[one.place] if one.function in ADDED else None for one in self.stated.stated]
         hashes = fingerprints(of_sums, len(aggregates))
@@ -176,6 +195,7 @@ class Values(Evidence):
             partitions_of,
             sides_of,
         )
+        from validator.reconcile.copies import Copies
 
         # SEMANTICS 2.23: the events of a cell count as copies of one event, of which a result states a number. An
         # excuse of one event of a row excuses all of them.
@@ -183,6 +203,13 @@ class Values(Evidence):
         parts: list[tuple[Ints, ...]] = []
         for facts, cell in gathered:
             side, partition = sides_of(facts), partition_numbers(facts, partitions)
+            if self.counts_ids:
+                of, offset = Copies.of_facts(facts)[:2]
+                parts.append((cell[of], side[of], partition[of], offset, np.ones_like(of), offset))
+                rows, results = listed(facts["results"])
+                offset, times = ints(field(results, "offset")), ints(field(results, "count"), 0)
+                parts.append((cell[rows], side[rows], partition[rows], offset, times, offset))
+                continue
             rows = np.flatnonzero(side != OUTPUT)
             first, last, times = (ints(facts[name])[rows] for name in ("first_offset", "last_offset", "contributions"))
             # SEMANTICS 2.6: the engine may have set aside each of the events that owe nothing: no more than their
@@ -207,6 +234,10 @@ class Values(Evidence):
         """Return the entries and flags, as far as they depend on `having` and on the number that results state."""
         from validator.reconcile.known_values import standing_for_all, under_bounds
 
+        if self.counts_ids:
+            from validator.reconcile.copies import Copies
+
+            items, flags = Copies.of(gathered).counted_once(items, flags)
         if self.oracle.having:
             items, flags = under_bounds(self.stated, gathered, items, flags, size, drops_late=drops_late)
         return (standing_for_all(items, flags) if not self.stated.show_number else items), flags
@@ -246,11 +277,16 @@ class Values(Evidence):
         judged &= ~waits
         judged &= ~has(of_input & flags.unsure) | (all_used & values.show_number)
         # SEMANTICS 2.6: an event that owes nothing may be what was set aside. 2.12: whose pairs lack it is not known.
+        if self.counts_ids:
+            from validator.reconcile.copies import Copies
+
+            judged &= ~Copies.of(it.gathered).differ(it.gathered, items, values, size)
         has_aside = has((items.side == LATE) | (items.side == REJECTED))
         judged &= ~has_aside | (~has(items.side == OWES_NOTHING) & (self.oracle.pair_rule is None))
         if not judged.any():
             return WrongValues(nothing, none, waits)
-        known, pair_rule = Known.of(it.gathered, items, values, size), self.oracle.pair_rule
+        known = Known.of(it.gathered, items, values, size, of_copies=self.counts_ids)
+        pair_rule = self.oracle.pair_rule
 
         def answered(cell: int, place: int) -> Answered:
             used = bool(all_used[cell])
@@ -287,7 +323,7 @@ class Values(Evidence):
         chosen = chosen[:VIOLATIONS_KEPT]
         if not len(chosen):
             return found
-        known = Known.of(it.gathered, it.items, values, len(it.rows))
+        known = Known.of(it.gathered, it.items, values, len(it.rows), of_copies=self.counts_ids)
         of_sum, of_squares = values.sums_of_ids
         kind = dict(values.digests)[values.stated[of_sum].place].hash
         for cell, (integers, texts) in zip(chosen.tolist(), ids_of_events(it.gathered, chosen), strict=True):
