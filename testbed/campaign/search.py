@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import linear_regression, median
-from types import MappingProxyType
 from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
@@ -193,15 +192,15 @@ def read(folder: Path, run: str) -> list[Trial]:
         return []
 
 
-def markdown(found: Sequence[tuple[str, Found | None]], alike: Mapping[str, object] = MappingProxyType({})) -> str:
-    """The results of all searches, as Markdown. None: the search has not ended. ``alike``: run -> equal for runs whose
-    rates are comparable, such as those with and without checkpoints."""
+def markdown(found: Sequence[tuple[str, Found | None]]) -> str:
+    """The results of all searches, as Markdown. None: the search has not ended. Each rate is also a share of the
+    highest one of its engine and workload, such as of the rate without checkpoints."""
     titles = ("run", "sustained (events/s)", "not sustained (events/s)", "of the highest rate", "trials", "why not")
     lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
-    highest: dict[object, int] = {}
+    highest: dict[str, int] = {}
     for run, end in found:
         if end is not None and end.sustained is not None and end.unit == EVENTS:
-            highest[alike.get(run)] = max(end.sustained, highest.get(alike.get(run), 0))
+            highest[_subject(run)] = max(end.sustained, highest.get(_subject(run), 0))
     for run, end in found:
         if end is None:
             lines.append(f"| {run} | – | – | – | – | not done |")
@@ -209,7 +208,12 @@ def markdown(found: Sequence[tuple[str, Found | None]], alike: Mapping[str, obje
         failed = next((trial.because for trial in end.trials if trial.rate == end.failed), "–")
         unit = "" if end.unit == EVENTS else f" {end.unit}"
         rates = ["–" if rate is None else f"{rate:,}{unit}" for rate in (end.sustained, end.failed)]
-        most = highest.get(alike.get(run)) if end.unit == EVENTS else None
+        most = highest.get(_subject(run)) if end.unit == EVENTS else None
         share = f"{end.sustained / most:.2f}" if most and end.sustained is not None else "–"
         lines.append(f"| {run} | {rates[0]} | {rates[1]} | {share} | {len(end.trials)} | {failed} |")
     return "\n".join(lines) + "\n"
+
+
+def _subject(run: str) -> str:
+    """Engine and workload, with which the name of a run begins."""
+    return "-".join(run.split("-")[:2])

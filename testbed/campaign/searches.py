@@ -104,9 +104,7 @@ def observed(found: RunResult, samples: Sequence[Sample], counted: Sequence[Row]
 def write(plan: CampaignPlan, rules: Search, chosen: Sequence[Run]) -> Path:
     """Write the table of all searches. Raises OSError."""
     path = plan.results / FILE
-    # The runs of an engine differ in its settings.
-    alike = {run.name: (run.cell.engine, run.cell.workload) for run in chosen}
-    replace_file(path, search.markdown([(run.name, found_of(plan, rules, run)) for run in chosen], alike))
+    replace_file(path, search.markdown([(run.name, found_of(plan, rules, run)) for run in chosen]))
     return path
 
 

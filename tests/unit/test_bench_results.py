@@ -63,7 +63,7 @@ def test_the_page_has_a_row_a_cell_the_searches_and_what_failed(plans: Path) -> 
         "scripts/bench campaign pgval rates --scale small", "2 cores, streamproof 0.1 (commit abc)",
         "2026-01-01: 3 of 4 runs, 1 of 1 search have a result; not run: absent.",
         "A recovery time: 2 of 3 runs whose faults healed; not kafka_streams-sst-at_least_once-crash-1.",
-        "| flink-sst-exactly_once-none-1 | 1,000 | 2,000 | 2 | the lag grew by 0.2 of the load |",
+        "| flink-sst-exactly_once-none-1 | 1,000 | 2,000 | 1.00 | 2 | the lag grew by 0.2 of the load |",
         "- flink-sst-exactly_once-crash-1: RunFailed: it ended badly",
         "- flink: before you take a result for lost, wait 7 s longer",
     ):  # fmt: skip
