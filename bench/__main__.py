@@ -12,6 +12,7 @@ day: memory over 24 hours of event time with 100,000 keys a minute, and a start 
 disk: bytes per event on disk, by the kind of its id.
 many: memory and CPU of quiet sidecars, in processes of their own and in one.
 generator: the generator's rate for each workload, with two processes, beside a plain write.
+statements: CPU of Flink SQL and Spark SQL for results with a count, with sums over ids, and with ids.
 outage: the broker is down for ``--seconds`` while a live sidecar waits for a result.
 ``scripts/bench campaign [NAME]`` runs a fault campaign instead, ``scripts/bench results`` writes the page of its
 results: docs/campaigns.md.
@@ -33,7 +34,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from bench import campaign, generating, outage, results, sizing, table
+from bench import campaign, generating, outage, results, sizing, statements, table
 from bench.formats import event_cases
 from bench.measuring import Sampler
 from bench.operations import OPERATIONS
@@ -78,6 +79,8 @@ names with escapes, and `cells` has one event per cell. `values` has no ids, or 
 and sum. `words` is a running count of a million keys, with a result for each event."""
 FORMAT_EVENTS: Final = 3_000_000
 """Events in each format; fewer with ``--events``."""
+STATEMENT_EVENTS: Final = 2_000_000
+"""Events that each statement reads; fewer with ``--events``."""
 OPERATION_EVENTS: Final = 2_000_000
 """Events of each operation, on all inputs together; fewer with ``--events``."""
 WARM_UP_SECONDS: Final = 30
@@ -187,6 +190,25 @@ def operations(given: argparse.Namespace) -> list[dict[str, Any]]:
             make = partial(_write_config, broker=broker, batch=given.batch, sections=of.config())
             rows.append({"operation": name, **_judged(events, plain, make)})
         _print(rows[-1:])
+    return rows
+
+
+def evidence(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """What engines need for each evidence, one after the other on the same topic."""
+    per_window = Load("", "", "", 0).pages * Load("", "", "", 0).per_window
+    events = max(3, min(given.events, STATEMENT_EVENTS) // per_window) * per_window
+    with EmbeddedBroker(heap_mb=1024) as broker, tempfile.TemporaryDirectory() as folder:
+        broker.create_topics(dict.fromkeys([statements.INPUT, "ignored", *statements.outputs()], 1))
+        servers = broker.bootstrap_servers
+        load = Load(servers, statements.INPUT, "ignored", events)
+        _json_line([sys.executable, "-m", "bench.writer", json.dumps(asdict(load))])
+        rows = [statements.of_flink(servers, states, events, Path(folder, states)) for states in statements.FLINK]
+        rows += _json_line([sys.executable, "-m", "bench.statements", servers, str(events)])
+    for row in rows:
+        ids = next(one for one in rows if one["engine_and_evidence"] == f"{row['engine_and_evidence'].split()[0]} ids")
+        for name in ("cpu_seconds_per_million_events", "result_bytes_per_event"):
+            row[f"{name.partition('_')[0]}_to_that_of_ids"] = round(row[name] / ids[name], 4)
+    _print(rows)
     return rows
 
 
@@ -401,10 +423,9 @@ def _write_config(folder: str, broker: EmbeddedBroker, batch: int, sections: Map
     return path
 
 
-def _json_line(command: list[str]) -> dict[str, Any]:
+def _json_line(command: list[str]) -> Any:
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    return json.loads(done.stdout.strip().splitlines()[-1])
 
 
 def _report(state: Path) -> dict[str, Any]:
@@ -449,6 +470,7 @@ _PARTS: Final = {
     "idle": idle,
     "outage": away,
     "generator": loads,
+    "statements": evidence,
 }
 
 

@@ -40,15 +40,13 @@ class Sampler(PeriodicSampler):
 
     def _sample_of(self, pid: int) -> None:
         try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
+            program, cpu_seconds = _program_of(pid)
             resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
         except (OSError, IndexError):
             return
-        program = stat[stat.index("(") + 1 : stat.rindex(")")]
-        fields = stat[stat.rindex(")") + 2 :].split()
         usage = self.usage.setdefault(f"{program}-{pid}", Usage(program))
         usage.resident_max = max(usage.resident_max, resident)
-        usage.cpu_seconds = (int(fields[11]) + int(fields[12])) / _TICKS
+        usage.cpu_seconds = cpu_seconds
 
     def busiest(self, program: str) -> Usage:
         """The process named ``program`` that used the most CPU."""
@@ -68,3 +66,15 @@ class Sampler(PeriodicSampler):
     def resident_max(self) -> int:
         """The sum of the largest resident sizes of all processes, in bytes."""
         return sum(usage.resident_max for usage in self.usage.values())
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """CPU seconds so far of a process and its descendants. Raises OSError if one of them ends meanwhile."""
+    return sum(_program_of(one)[1] for one in tree_of(pid))
+
+
+def _program_of(pid: int) -> tuple[str, float]:
+    """The name and the CPU seconds of a process. Raises OSError."""
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    fields = stat[stat.rindex(")") + 2 :].split()
+    return stat[stat.index("(") + 1 : stat.rindex(")")], (int(fields[11]) + int(fields[12])) / _TICKS

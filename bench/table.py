@@ -32,6 +32,10 @@ DESCRIPTIONS: Final = {
         "As `once`, for a result per event, for windows of which four hold an event, and for joins of two topics."
     ),
     "generator": "The generator's rate with two processes, and its ratio to a plain write.",
+    "statements": (
+        "What Flink SQL (its TaskManager) and Spark SQL (a batch) spend on windows of 5,000 events with a count, sums "
+        "over ids, or the ids in their results."
+    ),
 }
 
 
