@@ -47,6 +47,8 @@ class Stream:
     """If values are raw bytes: field -> its place, as in the sidecar's format `raw`."""
     has_words: bool = False
     """Whether the key is a text of which each word is a key."""
+    matched: str | None = None
+    """The field by which rules find the keys of an event; None: the key is a field."""
     late: str = "lateOutput"
     """Name of the topic for late events."""
     late_fields: Mapping[str, str] = field(default_factory=dict)
@@ -56,9 +58,11 @@ class Stream:
         """The sidecar's section for the topic. Beside results without ids it has none, either."""
         at = self.fields["event_time"]
         event_time = at if self.time_unit is None else {"path": at, "unit": self.time_unit}
-        words = {"explode": {"at": "whitespace"}} if self.has_words else {}
+        words = {"explode": {"at": "whitespace"}} if self.has_words and self.matched is None else {}
         several = {"id": list(self.id_paths)} if self.id_paths else {}
         fields: dict[str, Any] = {**several, **self.fields, "event_time": event_time}
+        if self.matched is not None:
+            fields["key"] = self.matched
         if not has_ids:
             fields.pop("id")
         return {"topic": topic, **self._format, **words, "fields": fields}

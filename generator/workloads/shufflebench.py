@@ -16,9 +16,10 @@ from typing import Annotated, Any, ClassVar, Final
 from pydantic import Field
 
 from generator.sections import Count, Share
-from generator.shufflebench import HASHED_BYTES, RECORDS, Matcher, RecordWire, matcher, name_of, state_bytes
+from generator.shufflebench import RECORDS, RecordWire, name_of, state_bytes
 from generator.workloads.operations import Running
 from generator.workloads.seam import Load, Stream
+from validator.model.range_rules import HASHED_BYTES, Matcher, matcher
 
 LEAST_STATE_BYTES: Final = 32
 _STATE: Final = {
@@ -52,6 +53,11 @@ class ShuffleBench(Running):
     def routed(self, value: bytes) -> Sequence[str] | None:
         """The consumers, by the engine's own matching."""
         return [name_of(rule) for rule in self._matcher.of(value[:HASHED_BYTES])]
+
+    def oracle(self, inputs: Sequence[str], window_ms: int) -> dict[str, Any]:
+        """The rules."""
+        rules = {"rules": self.rules, "selectivity": self.selectivity, "zipf": self.zipf}
+        return {**super().oracle(inputs, window_ms), "kind": "rule_match", **rules}
 
     def stated(self, members: dict[str, Any]) -> bytes:
         """The state. The Kafka key has the consumer."""

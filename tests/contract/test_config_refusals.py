@@ -50,8 +50,8 @@ FORMATS = " or ".join((", ".join([*formats.built()][:-1]), [*formats.built()][-1
 KINDS = " or ".join((", ".join([*built()][:-1]), [*built()][-1]))
 
 NOT_BUILT_SENTENCES = {
-    "oracle={kind: rule_match, size: 30s}": (
-        f"oracle.kind (from --set oracle): rule_match is not supported yet; use {KINDS}."
+    "oracle={kind: reachability, size: 30s}": (
+        f"oracle.kind (from --set oracle): reachability is not supported yet; use {KINDS}."
     ),
 }
 
@@ -783,6 +783,39 @@ OF_AN_ENRICHMENT = {
 def test_an_enrichment_refuses_what_it_cannot_judge(assignment: str) -> None:
     found = problems(*ENRICHED, assignment)
     assert found == (f"c.yaml: {OF_AN_ENRICHMENT[assignment]}",)
+
+
+MATCHED = (
+    "inputs.0.explode=null",
+    "outputs.0.format=json",
+    "oracle={kind: rule_match, rules: 9, selectivity: 0.5, values: {words: count}}",
+    "inputs.0.format={kind: raw, fields: {head: {offset: 0, type: bytes, size: 16}, at: {offset: 16, type: int64}}}",
+    "inputs.0.fields={key: head, event_time: {path: at, unit: ms}}",
+    "outputs.0.fields={key: $key, values: {words: count}}",
+)
+OF_A_RULE_MATCH = {
+    "inputs.0.fields.key=at": (
+        "inputs[0].fields.key (from --set inputs.0.fields.key): rules match the first 16 bytes of a record; name a "
+        "field of format raw, as in head: {offset: 0, type: bytes, size: 16}."
+    ),
+    "inputs.0.explode={}": (
+        "inputs[0].explode (from --set inputs.0.explode): a key is matched as a whole; leave it out."
+    ),
+}
+
+
+@pytest.mark.parametrize("assignment", OF_A_RULE_MATCH)
+def test_rules_refuse_what_they_cannot_match(assignment: str) -> None:
+    found = problems(*MATCHED, assignment, example="kafka-streams-word-count")
+    assert found == (f"c.yaml: {OF_A_RULE_MATCH[assignment]}",)
+
+
+def test_rules_need_values() -> None:
+    given = [*MATCHED, "oracle.values={}", "outputs.0.evidence=ids", "inputs.0.fields.id=at"]
+    given.append("outputs.0.fields={key: $key, ids: a}")
+    said = "matches are counted only in values, without late or rejected topics; write values."
+    [problem] = problems(*given, example="kafka-streams-word-count")
+    assert problem == f"c.yaml: outputs[0].evidence (from --set outputs.0.evidence): {said}"
 
 
 def test_distinct_refuses_to_collapse_repeats_twice() -> None:

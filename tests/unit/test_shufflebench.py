@@ -5,19 +5,27 @@ from __future__ import annotations
 import functools
 import math
 import struct
+from base64 import b64encode
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generator.komihash import komihash, komihash_of_16
-from generator.shufflebench import HASH_SEED, RULES_SEED, Matcher, name_of, state_bytes
+from generator.shufflebench import name_of, state_bytes
 from generator.workloads.kinds import named
 from testbed.engines import wire
 from testbed.engines.core import Result
+from testbed.run_files import Topics
 from tests.unit.sent_records import sent
+from tests.unit.workload_shapes import PARAMETERS, reported, workload_shape
+from validator.model.classes import Verdict
+from validator.model.komihash import komihash, komihash_of_16
+from validator.model.range_rules import HASH_SEED, RULES_SEED, Matcher
+from validator.oracles.rule_match import Matches
 
 pytestmark = pytest.mark.unit
 
@@ -98,6 +106,30 @@ def test_the_index_finds_the_rules_that_a_loop_over_all_rules_finds(
     hashes = np.array([komihash(head, HASH_SEED) for head in heads], np.uint64)
     pairs = list(zip(*(column.tolist() for column in of.of_all(hashes)), strict=True))
     assert pairs == [(place, rule) for place, found in enumerate(expected) for rule in found]
+
+
+def test_the_sidecar_finds_the_rules_that_a_loop_over_all_rules_finds() -> None:
+    heads = [struct.pack(">qQ", number, number * 0x9E3779B97F4A7C15 % (1 << 64)) for number in range(100)]
+    texts = [*(b64encode(head).decode() for head in heads), "has 2000000 bytes", "AAAA", ""]
+    found = Matches(300, 1.0, 1.2, "rule-")
+    expected = [[f"rule-{rule}" for rule in matches(head, 300, 1.0, 1.2)] for head in heads] + [[], [], []]
+    assert sum(map(len, expected)) > 50
+    assert found.lists(pa.array(texts)).to_pylist() == [found.words(text) for text in texts] == expected
+
+
+def test_an_engine_that_misses_a_match_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shape = workload_shape("shufflebench", monkeypatch)
+    topics = Topics(named("shufflebench").model_copy(update=PARAMETERS["shufflebench"]))
+    given = topics.workload.oracle(topics.inputs, 1)
+    assert (given["kind"], given["rules"]) == ("rule_match", 40)
+    whole, found = reported(topics, {**shape.inputs, **shape.outputs}, tmp_path / "whole")
+    assert (whole.verdicts[whole.guarantee], found) == (Verdict.PASS, {}), whole.reasons
+    assert whole.contributions["processed"] == sum(
+        len(matches(bytes(record.value or b"")[:16], 40, 0.5, 0)) for of in shape.inputs.values() for record in of
+    )
+    lossy, found = reported(topics, {**shape.inputs, **shape.lost}, tmp_path / "lossy")
+    assert lossy.verdicts[lossy.guarantee] is Verdict.FAIL
+    assert {name for name, _ in found} == {"missing"}
 
 
 def test_matches_have_the_configured_share() -> None:

@@ -144,7 +144,7 @@ def counted(config: Config, records: Sequence[Read], *, whole: Mapping[str, bool
     Left out are windows that begin before the first sampled event of a partition, since earlier events may belong to
     them, and windows that are still open and do not agree. Keys without windows begin before all events.
     """
-    explode = {one.topic: one.explode for one in config.inputs if one.explode is not None}
+    explode = {one.topic: it for one in config.inputs if (it := config.oracle.words_of(one)) is not None}
     events = [
         (topic, partition, one._replace(key=key))
         for topic, partition, _, _, one in records

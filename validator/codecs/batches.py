@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import accumulate, chain, repeat
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +40,9 @@ from validator.codecs.plain_json import AMOUNT
 from validator.codecs.plain_results import PlainResults, Results
 from validator.model.arrays import interleaved, lists_of, one_array
 from validator.model.id_spaces import IdSpace
-from validator.settings.explode import Explode
+
+if TYPE_CHECKING:
+    from validator.oracles.seam import Words
 
 _POSITION: Final = ("partition", "offset", "time_us")
 
@@ -104,7 +106,7 @@ class EventBatches:
     decoder: RecordDecoder
     plain: PlainEvents | None
     space: IdSpace | None
-    words: Explode | None = None
+    words: Words | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Decode each batch."""
@@ -208,24 +210,11 @@ class ResultBatches:
         return [id_ for id_ in ids if type(id_) is int] if texts else ids, texts  # type: ignore[return-value]
 
 
-def exploded(events: pa.Table, words: Explode) -> pa.Table:
+def exploded(events: pa.Table, words: Words) -> pa.Table:
     """Return rows of `EVENTS`, with a row for each word of an event's key, one after the other. An event without words
     stays, and owes nothing."""
     keys, statuses = one_array(events["key"].unify_dictionaries()), numbers(one_array(events["status"]))[0]
-    texts = keys.dictionary
-    if words.case == "lower":
-        is_plain = pc.all(pc.string_is_ascii(texts)).as_py()
-        # Arrow changes each character alone; Java and Python also look at those beside it.
-        texts = (
-            pc.ascii_lower(texts) if is_plain else pa.array([each.lower() for each in texts.to_pylist()], texts.type)
-        )
-    if words.at == "items":
-        # The key of a record that was not examined is the reason.
-        split = [words.words(text) if text.startswith("[") else [] for text in texts.to_pylist()]
-        lists = pa.array(split, pa.list_(pa.string()))
-    else:
-        lists = pc.split_pattern_regex(texts, words.pattern)
-    found = lists.take(keys.indices)
+    found = words.lists(keys.dictionary).take(keys.indices)
     rows, items = pc.list_parent_indices(found), found.flatten()
     counts = pc.and_(pc.not_equal(items, ""), pa.array(statuses == DECODED).take(rows))
     rows, items = plain(rows.filter(counts)), items.filter(counts)

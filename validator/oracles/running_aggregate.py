@@ -40,11 +40,8 @@ DISTINCT_OF_KEYS: Final = Combination(
 )
 
 
-class RunningAggregate(Oracle):
-    """One result per key over all of its events so far, without windows. Each event belongs in a result of its key."""
-
-    kind: Literal["running_aggregate"]
-    """A key without windows."""
+class WithoutWindows(Oracle):
+    """The base of oracles of keys without windows."""
 
     refuses: ClassVar[tuple[Combination, ...]] = (
         *(DROP_WITHOUT_WINDOWS, VALUES_NOT_CUMULATIVE, VALUES_IN_SEVERAL, DISTINCT_OF_KEYS),
@@ -56,11 +53,6 @@ class RunningAggregate(Oracle):
     counts_rows: ClassVar[bool] = True
     ends_are_known: ClassVar[bool] = False
     result_time: ClassVar[Literal["window_start", "event_time"] | None] = None
-
-    @classmethod
-    def of(cls, *, replaces: bool = False) -> Self:
-        """Return an oracle that is not read from a file. ``replaces``: emission `cumulative`."""
-        return cls.model_construct(kind="running_aggregate").reading(Reads(replaces=replaces))
 
     @property
     def by_id(self) -> bool:
@@ -131,6 +123,18 @@ class RunningAggregate(Oracle):
         super().check(declared)
         if declared.drops_late:
             raise broken_rule_at("timing.late_policy", DROP_WITHOUT_WINDOWS.problem, "write report")
+
+
+class RunningAggregate(WithoutWindows):
+    """One result per key over all of its events so far, without windows. Each event belongs in a result of its key."""
+
+    kind: Literal["running_aggregate"]
+    """A key without windows."""
+
+    @classmethod
+    def of(cls, *, replaces: bool = False) -> Self:
+        """Return an oracle that is not read from a file. ``replaces``: emission `cumulative`."""
+        return cls.model_construct(kind="running_aggregate").reading(Reads(replaces=replaces))
 
 
 def _absent(like: Ints) -> Ints:

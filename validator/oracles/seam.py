@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, Protocol, Self
 
 from pydantic import Field, PrivateAttr
 
@@ -35,6 +35,8 @@ from validator.settings.errors import broken_rule_at
 from validator.settings.fields import FieldPath, Frozen
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from validator.model.arrays import Bools, Ints
     from validator.model.conditions import Condition
     from validator.model.id_spaces import IdSpace
@@ -55,6 +57,16 @@ class Assigned(NamedTuple):
 
     events: Ints | None
     starts: Ints
+
+
+class Words(Protocol):
+    """How the key of an event becomes several."""
+
+    def words(self, text: str) -> list[str]:
+        """Return the keys."""
+
+    def lists(self, texts: pa.Array) -> pa.Array:
+        """Return the keys of each text. An empty text is none; those of a text that is not a key do not matter."""
 
 
 class Declared(NamedTuple):
@@ -355,6 +367,11 @@ class Oracle(Frozen):
         """Return the key of an event: a scalar, or a tuple with the fields of a result's key. ``fields``: the texts of
         the fields that `inputs[].fields.key` names. None: with windows, the event owes nothing."""
         return fields
+
+    def words_of(self, entry: Input | Late) -> Words | None:
+        """How the key of an event of a topic becomes several; None: it is one."""
+        found: Words | None = getattr(entry, "explode", None)
+        return found
 
     def seen_from(self, topic: str | None) -> Self:
         """Return the oracle for the events, or late or rejected records, of one input."""

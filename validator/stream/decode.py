@@ -74,7 +74,7 @@ def event_reader(
     )
     readers = Readers(decoder.reader, decoder.key_reader)
     plain = plain_events_of(topic, oracle, id_type, space, limits, missing_key, readers)
-    words = getattr(topic, "explode", None)
+    words = oracle.words_of(topic)
     is_plain = plain.can_decode and not decoder.has_items
     batches = EventBatches(decoder, plain if is_plain else None, space, words)
     return Reader(batches, oracle, slack_us, of_rows=isinstance(topic, TableTopic))
