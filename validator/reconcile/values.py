@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -22,26 +23,30 @@ import pyarrow.compute as pc
 from validator.codecs.columns import AGGREGATE_TYPE
 from validator.codecs.digests import signed
 from validator.codecs.plain_fields import bools, plain
-from validator.model.arrays import Ints, interleaved, one_array, run_starts
+from validator.model.arrays import Bools, Ints, interleaved, one_array, run_starts
 from validator.model.stated_values import ADDED, MODULAR, PRIMES, Function, Stated, Values
 
 _EXACT: Final = Context(prec=200)
 _HALF_UNIT: Final = _EXACT.divide(Decimal(1), Decimal(2**51))
 _WORDS: Final = 8
 """Parts of 32 bits of a decimal of 256 bits."""
+_TRIED: Final = 64
+"""Numbers of a column of which all must be whole before the others are tried."""
 
 
 def residues(numbers: pa.Array, prime: int, name: int) -> Ints:
     """Return the numbers (`AMOUNT`) modulo ``prime``, times a factor that differs by ``name``; 0 for null."""
     filled = pc.fill_null(numbers, pa.scalar(Decimal(0), numbers.type)) if numbers.null_count else numbers
     raw = np.frombuffer(filled.buffers()[1], np.uint32)
-    words = raw[filled.offset * _WORDS : (filled.offset + len(filled)) * _WORDS].reshape(-1, _WORDS).astype(np.int64)
+    rows = raw[filled.offset * _WORDS : (filled.offset + len(filled)) * _WORDS].reshape(-1, _WORDS)
+    words = rows.T.astype(np.int64, order="C")
     # Two's complement: the highest word has the sign.
-    words[:, -1] = np.where(words[:, -1] >= 2**31, words[:, -1] - 2**32, words[:, -1])
-    factors = [pow(2, 32 * i, prime) for i in range(_WORDS)]
-    found = np.zeros(len(words), dtype=np.int64)
-    for i, factor in enumerate(factors):
-        found += words[:, i] % prime * factor % prime
+    words[-1] = np.where(words[-1] >= 2**31, words[-1] - 2**32, words[-1])
+    found = np.zeros(len(rows), dtype=np.int64)
+    for i, word in enumerate(words):
+        # The highest words of most columns are 0.
+        if word.any():
+            found += word % prime * pow(2, 32 * i, prime) % prime
     return found % prime * pow(_FACTOR, name + 1, prime) % prime
 
 
@@ -77,7 +82,11 @@ def partial_aggregates(
         found = table.group_by("group", use_threads=False).aggregate([("value", kind) for kind in kinds])
         count, *amounts = (found[f"value_{kind}"].combine_chunks() for kind in kinds)
         sums.append(amounts[0])
-        parts.append(pa.StructArray.from_arrays([count, *map(texts_of, amounts)], fields=list(AGGREGATE_TYPE)))
+        several = plain(count) > 1
+        texts = [texts_of(amounts[0])]
+        # Of one number, sum, minimum and maximum are the same text, and texts of decimals are expensive.
+        texts += [_replaced(texts[0], several, texts_of(amount.filter(pa.array(several)))) for amount in amounts[1:]]
+        parts.append(pa.StructArray.from_arrays([count, *texts], fields=list(AGGREGATE_TYPE)))
     return interleaved(parts, many, AGGREGATE_TYPE), sums
 
 
@@ -116,8 +125,18 @@ def fields_of_events(columns: Sequence[pa.Array], ends: Ints) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array((ends * len(columns)).astype(np.int32)), items)
 
 
+def _replaced(texts: pa.Array, chosen: Bools, others: pa.Array) -> pa.Array:
+    """Return ``texts``, with ``others`` in place of the chosen ones."""
+    return pc.replace_with_mask(texts, pa.array(chosen), others) if len(others) else texts
+
+
 def texts_of(numbers: pa.Array) -> pa.Array:
     """Return decimals as texts without redundant zeros."""
+    with suppress(pa.ArrowInvalid):
+        # Most columns with a fraction have one at their beginning.
+        numbers.slice(0, _TRIED).cast(pa.int64())
+        return numbers.cast(pa.int64()).cast(pa.string())
+    # Some have a fraction, or more than 64 bits.
     texts = numbers.cast(pa.string())
     # Small numbers have an exponent: 3.0E-10.
     return pc.if_else(pc.match_substring(texts, "E"), texts, pc.utf8_rtrim(pc.utf8_rtrim(texts, "0"), "."))
