@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
@@ -43,6 +45,22 @@ def test_small_files_are_compacted_without_changing_a_row(tmp_path: Path, monkey
     assert _batches(tables) == _batches(StateTables(tmp_path)) == list(range(45))
     rows = [row for part in tables.scan(Table.FACTS) for row in part.to_pylist()]
     assert all(row["ids"] == [{"id": row["batch"], "offset": 0}] for row in rows)
+
+
+def test_an_append_writes_a_file_for_each_epoch_with_the_statistics_that_skip_it(tmp_path: Path) -> None:
+    """The comparison of a few cells reads only files with facts of their windows and ids."""
+    tables = StateTables(tmp_path)
+    tables.take_over()
+    rows = [fact("input", ids, batch=7, lookup_us=7, epoch=epoch) for ids, epoch in (([4, 9], 0), ([5], 3))]
+    tables.append(facts(*rows), Table.FACTS, writer="w", version=7)
+    found = pa.table(DeltaTable(str(tmp_path / "facts")).get_add_actions(flatten=True)).sort_by("partition.epoch")
+    assert found["num_records"].to_pylist() == [1, 1]
+    bounds = [found[name].to_pylist() for name in ("partition.epoch", "min.min_id", "max.max_id", "min.batch")]
+    assert bounds == [[0, 3], [4, 5], [9, 5], [7, 7]]
+    columns = pq.read_metadata(tmp_path / "facts" / found["path"][0].as_py()).row_group(0).to_dict()["columns"]
+    ids = next(column for column in columns if column["path_in_schema"] == "ids.list.element.id")
+    assert "DELTA_BINARY_PACKED" in ids["encodings"]
+    assert sorted(row["ids"][-1]["id"] for part in tables.scan(Table.FACTS) for row in part.to_pylist()) == [5, 9]
 
 
 def test_a_scan_runs_no_python_code_in_threads_of_arrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

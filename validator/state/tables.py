@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import re
 import threading
+import time
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from enum import StrEnum
@@ -19,9 +22,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from validator.codecs.columns import list_of
@@ -137,11 +143,23 @@ _PROPERTIES: Final[dict[str, str | None]] = {
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.checkpointInterval": "50",
 }
+_SKIPPING: Final = ("batch", "window_start_us", "min_id", "max_id")
+"""Skipping files by these columns makes the comparison of a few cells cheap. More statistics slow every commit."""
 _FACTS_PROPERTIES: Final[dict[str, str | None]] = {
     **_PROPERTIES,
-    # Skipping files by these columns makes the comparison of a few cells cheap. More statistics slow every commit.
-    "delta.dataSkippingStatsColumns": "batch,window_start_us,min_id,max_id",
+    "delta.dataSkippingStatsColumns": ",".join(_SKIPPING),
 }
+_REPEATED: Final = (
+    *("kind", "batch", "lookup_us", "side", "topic", "partition", "status", "window_start_us", "reach_us"),
+    *("records", "contributions", "first_time_us", "last_time_us", "newest_event_time_us"),
+)
+"""Columns of facts that repeat their values, and get a Parquet dictionary: for others it costs more than it saves."""
+_RISING: Final = (
+    *("first_offset", "last_offset", "ids.list.element.id", "ids.list.element.offset"),
+    *("text_ids.list.element.offset", "times.list.element.offset", "times.list.element.time_us"),
+    *(f"results.list.element.{name}" for name in ("offset", "time_us", "count", "ids.list.element")),
+)
+"""Columns of facts in which a value is near the one before it: their differences take few bits."""
 
 COMPACT_EVERY: Final = 100
 """Versions between two compactions: an append takes a tenth of a millisecond per file of the table."""
@@ -155,8 +173,8 @@ _TIDYING: Final = ThreadPoolExecutor(1, "compaction")
 
 It joins the files of one table at a time, so that batches keep a core. A process that ends waits for it.
 """
-_ROWS_PER_PART: Final = 4_096
-"""Rows that a commit hands to the Delta library at a time. The library buffers and copies several parts."""
+_ROWS_PER_GROUP: Final = 2**18
+"""Rows of a row group of a data file: a reader holds a group at a time."""
 _MAKING: Final = {table: threading.Lock() for table in Table}
 """Two concurrent commits that create a table would conflict. The state's lock excludes other processes."""
 _WRITER: Final = "writer"
@@ -220,6 +238,60 @@ def properties_of(table: Table) -> Mapping[str, str | None]:
 
 def _partitions(table: Table) -> list[str] | None:
     return ["epoch"] if table is Table.FACTS else None
+
+
+def _written(folder: Path, table: Table, rows: pa.Table) -> list[AddAction | RemoveAction]:
+    """Write ``rows`` to new data files in the ``folder`` of a table, one for each epoch of facts.
+
+    Arrow writes them in a third of the time that the Delta library takes (docs/decisions/0007).
+    """
+    if _partitions(table) is None or not rows.num_rows:
+        return [_written_file(folder, "", {}, table, rows)] if rows.num_rows else []
+    epochs = pc.unique(rows["epoch"]).to_pylist()
+    found: list[AddAction | RemoveAction] = []
+    for epoch in epochs:
+        mine = rows if len(epochs) == 1 else rows.filter(pc.equal(rows["epoch"], epoch))
+        found.append(_written_file(folder, f"epoch={epoch}/", {"epoch": str(epoch)}, table, mine.drop_columns("epoch")))
+    return found
+
+
+def _written_file(
+    folder: Path, place: str, partition: Mapping[str, str | None], table: Table, rows: pa.Table
+) -> AddAction:
+    name = f"{place}part-{uuid.uuid4()}.parquet"
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    is_facts = table is Table.FACTS
+    try:
+        pq.write_table(
+            rows,
+            path,
+            row_group_size=_ROWS_PER_GROUP,
+            use_dictionary=list(_REPEATED) if is_facts else True,
+            column_encoding=dict.fromkeys(_RISING, "DELTA_BINARY_PACKED") if is_facts else None,
+            write_statistics=list(_SKIPPING) if is_facts else True,
+            store_schema=False,
+        )
+        size = path.stat().st_size
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return AddAction(name, size, partition, int(time.time() * 1_000), data_change=True, stats=_statistics(rows))
+
+
+def _statistics(rows: pa.Table) -> str:
+    """Return Delta's statistics of a data file, by which readers skip it."""
+    columns = {name: rows[name] for name in _SKIPPING if name in rows.column_names}
+    bounds = {name: pc.min_max(column).as_py() for name, column in columns.items()}
+    present = {name: bound for name, bound in bounds.items() if bound["min"] is not None}
+    return json.dumps(
+        {
+            "numRecords": rows.num_rows,
+            "minValues": {name: bound["min"] for name, bound in present.items()},
+            "maxValues": {name: bound["max"] for name, bound in present.items()},
+            "nullCount": {name: column.null_count for name, column in columns.items()},
+        }
+    )
 
 
 def rows_of(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -298,11 +370,11 @@ class StateTables:
         if turn is not None:
             transactions = [*transactions, Transaction(_WRITER, turn)]
         try:
-            write_deltalake(
-                known,
-                rows.to_reader(max_chunksize=_ROWS_PER_PART),
-                mode="append",
-                target_file_size=COMPACTED_BYTES,
+            known.create_write_transaction(
+                _written(Path(path_of(self.state, table)), table, rows),
+                "append",
+                SCHEMAS[table],
+                _partitions(table),
                 commit_properties=CommitProperties(app_transactions=transactions),
             )
         except CommitFailedError as error:
