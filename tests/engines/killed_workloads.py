@@ -42,6 +42,7 @@ ALONE: Final = [
 """One stream, in `test_generic_job`, as the next ones."""
 PAIRS: Final = [
     ("kafka_streams", "nexmark_q20"),
+    ("kafka_streams", "nexmark_q4_bids"),
     ("flink", "nexmark_q20"),
     ("spark", "nexmark_q20"),
     ("flink", "nexmark_q4_bids"),
