@@ -39,7 +39,7 @@ def initial_progress(
     frontiers = dict(progress.frontiers)
     known_topics = {partition.topic for partition in frontiers}
     wanted = _starts(config, brokers, topics, lookups)
-    tables = {table.topic for table in config.oracle.tables}
+    tables = {source.topic for source in sources if source.side is Side.TABLE}
     wanted |= {partition: it.log_start_offset for partition, it in lookups.items() if partition.topic in tables}
     if config.start.kind != "earliest" and any(partition not in frontiers for partition in lookups):
         # The answers that `start` hides may be to events that were appended after the ends of the inputs were looked
