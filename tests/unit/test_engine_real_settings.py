@@ -159,7 +159,8 @@ def test_the_sidecar_accepts_the_demos_file_of_every_workload_of_an_engine(engin
         assert config.timing.late_policy == ("drop" if drops else "report"), workload
         restates = config.outputs[0].emission == "cumulative"
         assert restates == (
-            config.oracle.kind == "running_aggregate" and (engine == "spark" or bool(named(workload).aggregates))
+            config.oracle.kind in ("running_aggregate", "rule_match")
+            and (engine == "spark" or bool(named(workload).aggregates))
         )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -17,7 +18,7 @@ from deltalake.fs import DeltaStorageHandler
 from tests.unit.reconcile_rows import fact, facts
 from validator.cli.exits import status_of
 from validator.state import tables as state_tables
-from validator.state.tables import SCHEMAS, PathUnfit, StateTables, Table
+from validator.state.tables import SCHEMAS, PathUnfit, StateTables, Table, rows_of
 from validator.stream.retention import drop_folders
 
 
@@ -61,6 +62,22 @@ def test_an_append_writes_a_file_for_each_epoch_with_the_statistics_that_skip_it
     ids = next(column for column in columns if column["path_in_schema"] == "ids.list.element.id")
     assert "DELTA_BINARY_PACKED" in ids["encodings"]
     assert sorted(row["ids"][-1]["id"] for part in tables.scan(Table.FACTS) for row in part.to_pylist()) == [5, 9]
+
+
+@pytest.mark.parametrize("table", Table)
+def test_a_scan_skips_no_file_with_rows_that_it_wants(tmp_path: Path, table: Table) -> None:
+    """A reader takes bounds that a file's statistics lack for bounds that exclude it."""
+    tables = StateTables(tmp_path)
+    tables.take_over()
+    values = {"string": "a", "int64": 7, "int32": 7, "int16": 7, "int8": 7, "bool": True}
+    row = {field.name: values.get(str(field.type)) for field in SCHEMAS[table]}
+    for version in range(3):
+        tables.append(rows_of(table, [row]), table, writer="w", version=version)
+    for name, value in row.items():
+        found = (
+            [part.num_rows for part in tables.scan(table, where=ds.field(name) == value)] if value is not None else [3]
+        )
+        assert sum(found) == 3, name
 
 
 def test_a_scan_runs_no_python_code_in_threads_of_arrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ def test_arrow_reads_rows_and_what_results_state_as_the_rule_does() -> None:
     assert one == two
     sums = [sorted(map(str, part.select(["status", "records", "hash_a", "hash_b"]).to_pylist())) for part in facts]
     assert sums[0] == sums[1]
-    # A null value is a row without fields; arrays, objects and what is no JSON do not decode.
+    # A null value is a row without fields; arrays, objects and what is not JSON do not decode.
     assert {row["status"]: row["records"] for row in facts[0].to_pylist()} == {VERSION: len(_TEXTS), 1: 3}
     stated = {row["offset"]: row["values"] for row in found.to_pylist() if row["status"] == DECODED}
     known = {row["offset"]: row["values"] for row in read[0].to_pylist() if row["status"] is None or not row["status"]}
