@@ -20,7 +20,7 @@ from validator.settings.errors import broken_rule_at
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from validator.settings.topics import Input, Late
+    from validator.settings.topics import Input, Late, TableTopic
 
 HEAD_BYTES: Final = 16
 WITHOUT_VALUES: Final = Combination(
@@ -87,7 +87,7 @@ class RuleMatch(WithoutWindows):
         """A record may count in several cells."""
         return super().reading(reads._replace(explodes=True))
 
-    def words_of(self, entry: Input | Late) -> Words | None:
+    def words_of(self, entry: Input | Late | TableTopic) -> Words | None:
         """The names of the rules that an event matches."""
         del entry
         return Matches(self.rules, self.selectivity, self.zipf, self.prefix)

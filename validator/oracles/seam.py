@@ -368,7 +368,7 @@ class Oracle(Frozen):
         the fields that `inputs[].fields.key` names. None: with windows, the event owes nothing."""
         return fields
 
-    def words_of(self, entry: Input | Late) -> Words | None:
+    def words_of(self, entry: Input | Late | TableTopic) -> Words | None:
         """How the key of an event of a topic becomes several; None: it is one."""
         found: Words | None = getattr(entry, "explode", None)
         return found
