@@ -102,8 +102,8 @@ class RepeatedReferee(ValuedReferee, PassthroughReferee):
         sure = [self.of(copy) for copy in copies if copy not in free]
         rest = [self.of(copy) for copy in free]
         used = [sure + list(some) for size in range(len(rest) + 1) for some in combinations(rest, size)]
-        # SEMANTICS 2.29: without a field, a set-aside record does not say what its event had in it.
-        places = [i for i in range(width) if all(one[i] is not None for one in aside)]
+        # SEMANTICS 2.36: without a field, a set-aside record does not say which tuple its event had.
+        places = [i for i in range(width) if all(None not in one[: i + 1] for one in aside)]
         if len(used) == 1 and len(places) == width:
             owed = Counter(used[0])
             owed.subtract(aside)
@@ -125,7 +125,8 @@ class RepeatedReferee(ValuedReferee, PassthroughReferee):
 def repeated_case(
     seed: int, *, causal: bool, steps_most: int, width: int = len(NAMES), allowed: Allowed = EVERYTHING
 ) -> RepeatedCase:
-    """The case that ``seed`` generates. If the engine may err, some results have another field."""
+    """The case that ``seed`` generates. Set-aside records lack fields now and then. If the engine may err, some results
+    have another field."""
     for other in count(seed, ANOTHER):
         named = passthrough_case(other, causal=causal, steps_most=steps_most, allowed=allowed)
         if named.history.timing.duplicates == "count":
@@ -139,6 +140,8 @@ def repeated_case(
         given = tuple_of(id_)[:width]
         if not causal and isinstance(record, ResultRecord) and rng.random() < 0.1:
             given = tuple_of(str(rng.randrange(100)))[:width]
+        if isinstance(record, LateRecord):
+            given = tuple(one if rng.random() < 0.8 else None for one in given)
         tuples.append(((record.topic, record.partition, record.offset), given))
     places = frozenset(
         (record.topic, record.partition, record.offset)

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Final, Literal, NamedTuple, Self, cast
 
@@ -20,6 +20,8 @@ OF_FIELDS: Final[tuple[Function, ...]] = ("count", "distinct", *FUNCTIONS, *MODU
 its different values; with `same` a result repeats the field of its one event."""
 ADDED: Final[frozenset[Function]] = frozenset({"sum", "count", "same"})
 """The aggregates that add up over events and results. Of `same` hashes add up."""
+EXACT: Final = Context(prec=200)
+"""The arithmetic of values: sums of decoded numbers have fewer digits."""
 PRIMES: Final = (2**31 - 1, 2**31 - 19)
 """The fingerprints of sums are sums modulo these. Sums of 2^32 fact rows fit into 64 bits."""
 REVERSED: Final[frozenset[Function]] = frozenset({*ADDED, "avg"})

@@ -7,21 +7,20 @@ keys, and a key as much as it has aggregates, whatever the number of its events.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from validator.model.arrays import Bools, Ints, field, ints, listed, one_array
-from validator.model.stated_values import MODULAR, Function, Stated, Values
+from validator.model.stated_values import EXACT, MODULAR, Function, Stated, Values
 from validator.reconcile.exact_numbers import PARTS, added, negated, number_of, order_of, parts_of
 from validator.reconcile.values import Aggregate, Answered, wrong_value
 
 _SUMMED: Final[tuple[Function, ...]] = ("sum", "avg", "count", *MODULAR)
 _NEEDED: Final = {"min": ("min",), "max": ("max",), **dict.fromkeys(_SUMMED, ("sum",))}
 """Function of a stated value -> the aggregates on which it depends."""
-_EXACT: Final = Context(prec=200)
 _PLACES: Final = 38
 """Decimal places of `AMOUNT`."""
 
@@ -164,4 +163,4 @@ def _wrong(cells: Columns, rows: Ints, i: int, one: Stated, tolerance: Decimal) 
 
 def _numbers(cells: Columns, name: str, rows: Ints) -> list[Decimal]:
     parts = zip(*(cells[part][rows].tolist() for part in _parts(name)), strict=True)
-    return [_EXACT.scaleb(Decimal(number_of(list(of_row))), -_PLACES) for of_row in parts]
+    return [EXACT.scaleb(Decimal(number_of(list(of_row))), -_PLACES) for of_row in parts]

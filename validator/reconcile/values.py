@@ -11,7 +11,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -24,10 +24,9 @@ from validator.codecs.columns import AGGREGATE_TYPE
 from validator.codecs.digests import signed
 from validator.codecs.plain_fields import bools, plain
 from validator.model.arrays import Bools, Ints, interleaved, one_array, run_starts
-from validator.model.stated_values import ADDED, MODULAR, PRIMES, Function, Stated, Values
+from validator.model.stated_values import ADDED, EXACT, MODULAR, PRIMES, Function, Stated, Values
 
-_EXACT: Final = Context(prec=200)
-_HALF_UNIT: Final = _EXACT.divide(Decimal(1), Decimal(2**51))
+_HALF_UNIT: Final = EXACT.divide(Decimal(1), Decimal(2**51))
 _WORDS: Final = 8
 """Parts of 32 bits of a decimal of 256 bits."""
 _TRIED: Final = 64
@@ -212,11 +211,16 @@ class Answered:
     aside: Sequence[Aggregate]
     all_used: bool
 
+    @property
+    def lacks_fields(self) -> bool:
+        """Whether set-aside records lack the field."""
+        return any(part.numbers < part.events for part in self.aside)
+
     def owed(self, function: Function) -> Owed | None:
         """Return which values the results may state; None if that is not known."""
         parts = [*self.sure, *self.free]
         # A set-aside record without the field does not say what its event had in it.
-        if any(part.numbers < part.events for part in self.aside):
+        if self.lacks_fields:
             return None
         if function == "distinct":
             # A value of a set-aside event may be that of another event, too.
@@ -263,7 +267,7 @@ def together(function: Function, stated: Sequence[Decimal | None]) -> Decimal | 
     if function in ADDED or function in MODULAR:
         total = Decimal(0)
         for number in numbers:
-            total = _EXACT.add(total, number)
+            total = EXACT.add(total, number)
         return total
     if function == "avg" and len(set(stated)) > 1:
         raise ValueError(function)
@@ -288,14 +292,14 @@ def wrong_value(one: Stated, answered: Answered, stated: Sequence[Decimal | None
         return None
     if one.function == "avg" and found is not None:
         # SEMANTICS 2.29: an average is right to as many digits as the result shows.
-        exponent = _EXACT.normalize(found).as_tuple().exponent
+        exponent = EXACT.normalize(found).as_tuple().exponent
         assert isinstance(exponent, int), "decoded numbers are finite"
         # A quotient of doubles is exact to half a unit of its last of 53 bits.
-        of_double = _EXACT.multiply(abs(found), _HALF_UNIT)
+        of_double = EXACT.multiply(abs(found), _HALF_UNIT)
         tolerance = max(tolerance, of_double, Decimal(1).scaleb(min(exponent, 0)))
     if one.function in ADDED:
         # Each result may be off by the tolerance.
-        tolerance = _EXACT.multiply(tolerance, Decimal(len(stated)))
+        tolerance = EXACT.multiply(tolerance, Decimal(len(stated)))
     if owed.holds(found, tolerance):
         return None
     if one.function == "same":
@@ -309,8 +313,8 @@ def _said(number: Decimal | None) -> str:
 
 def _text(number: Fraction) -> str:
     """Return a number in decimal digits, at most 20 of them after the point."""
-    found = _EXACT.divide(Decimal(number.numerator), Decimal(number.denominator))
-    text = format(_EXACT.quantize(found, Decimal(1).scaleb(-20)), "f")
+    found = EXACT.divide(Decimal(number.numerator), Decimal(number.denominator))
+    text = format(EXACT.quantize(found, Decimal(1).scaleb(-20)), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
@@ -360,10 +364,14 @@ def wrong_cells(
     `Values.stated`."""
     found: dict[int, str] = {}
     for cell in cells:
-        clauses = (
-            wrong_value(one, answered(cell, one.place), stated(cell, i), tolerances.get(one.name, Decimal(0)))
-            for i, one in enumerate(values.stated)
-        )
+        clauses, lacks_earlier = [], False
+        for i, one in enumerate(values.stated):
+            owed = answered(cell, one.place)
+            # SEMANTICS 2.36: a tuple has the fields before it, so a record without one of them has the tuple of
+            # another event.
+            lacks_earlier |= one.function == "same" and owed.lacks_fields
+            if not (one.function == "same" and lacks_earlier):
+                clauses.append(wrong_value(one, owed, stated(cell, i), tolerances.get(one.name, Decimal(0))))
         if wrong := "; ".join(filter(None, clauses)):
             found[cell] = wrong
     return found
