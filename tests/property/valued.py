@@ -171,7 +171,7 @@ class ValuedReferee(Referee):
         free = [copy for copy in copies if self.is_dropped(copy, cell) or self.may_be_dropped(copy, cell)]
         if self.standing(cell) != "missing" or left > len(free) or any(map(self.is_unconsumed, copies)):
             return False
-        if (left or not self.knows_used) and not all(self.clock.is_provable(copy, None) for copy in copies):
+        if not all(self.clock.is_provable(copy, None) for copy in copies):
             return False
         if not left and self.knows_used:
             free = []

@@ -272,10 +272,9 @@ class Values(Evidence):
             # SEMANTICS 2.29: whether such a result used an event is not known.
             all_used &= ~has(of_input & may_drop)
         # SEMANTICS 2.29: an event that is not consumed, or an answer that may have expired, may be what the value
-        # lacks.
+        # lacks, even if the number is right: another event may be repeated in its place.
         waits = judged & has(of_input & flags.unread)
-        judged &= ~waits
-        judged &= ~has(of_input & flags.unsure) | (all_used & values.show_number)
+        judged &= ~waits & ~has(of_input & flags.unsure)
         # SEMANTICS 2.6: an event that owes nothing may be what was set aside. 2.12: whose pairs lack it is not known.
         if self.counts_ids:
             from validator.reconcile.copies import Copies
