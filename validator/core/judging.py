@@ -378,7 +378,9 @@ class Judging:
             return None
         oracle = self.rules.oracle
         if not oracle.reads.names_ids:
-            return Fit(miscounted(sums.counts, sums.results, self._off_grid())) if oracle.has_windows else None
+            # SEMANTICS 4.28: one lost event makes all other results of its bucket incomplete.
+            has_windows = oracle.has_windows and not oracle.answers_events
+            return Fit(miscounted(sums.counts, sums.results, self._off_grid())) if has_windows else None
         seen = self.sample.version, tuple(sums.results.items())
         if self._fit[0] != seen:
             self._fit = seen, fit_of(self.sample, oracle, sums.results)
