@@ -130,6 +130,13 @@ def test_what_did_not_change_is_absent_from_the_row_before() -> None:
         said = Undecodable("envelope", "old", f"has {size} rows, and the change has 1")
         assert of_canal(canal("UPDATE", [new], [{}] * size)) == [said]
     assert of_canal(canal("UPDATE", [new, new], None)) == [Undecodable("envelope", "old", "is null")]
+    # Marks of a copy of a table name no row.
+    for mark in ("bootstrap-start", "bootstrap-complete"):
+        record = Record(json.dumps({"type": mark, "data": {}, "ts_ms": AT_MS}).encode())
+        assert of_maxwell(record) == [Tombstone(event_time_us=AT_MS * 1000)]
+    keys = decoder("canal", fields={"key": ["status", "amount"], "event_time": "$timestamp"})
+    (said,) = keys.problems(canal("INSERT", [("new", 1), ("new", None)]))
+    assert (said.path, said.reason) == ("amount", "is null"), "nothing is said of other rows"
     assert of_canal(canal("QUERY", [])) == [Undecodable("envelope", "type", "is a change that may concern any row")]
 
 

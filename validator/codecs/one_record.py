@@ -30,7 +30,7 @@ from validator.codecs.times import (
     instant_of_text,
 )
 from validator.model.conditions import Comparison, Condition
-from validator.model.envelopes import ENVELOPE, ENVELOPES, EVENTS, OTHER, ROW, WITHDRAWING, placed
+from validator.model.envelopes import ENVELOPE, ENVELOPES, EVENTS, MARK, OTHER, ROW, WITHDRAWING, placed
 from validator.model.field_values import TypedTime, Windowed
 from validator.model.json_text import LONGEST_NUMBER, Json, Number, Repeating, is_zero, parsed, plain_number
 from validator.model.json_text import Unreadable as _Refused
@@ -780,6 +780,8 @@ class RecordDecoder:
         """Return what a change is on this topic, or an event for each of its rows. ``root``: as `_change` returns
         it."""
         assert self.envelope is not None, "the topic has changes"
+        if meaning == MARK:
+            return self._no_event(record, root)
         if self.is_table:
             return self._of_table(record, root, meaning)
         if not self._is_output and meaning not in self.operations:
@@ -973,7 +975,7 @@ class RecordDecoder:
             if first.field == "envelope":
                 return (first,)
             meaning, root = self._change(root)
-            if self.splits_rows and len(self._rows_of(root, meaning)) > 1:
+            if (self.splits_rows or self.is_table) and len(self._rows_of(root, meaning)) > 1:
                 return (first,)
         found = {}
         others = [self._time, self._end, self._own_end, *self._lists, self._counted, *self._values]

@@ -27,6 +27,8 @@ RETRACT: Final = "retract"
 """Flink's half of an update that names the row before it. The other half is an update."""
 OTHER: Final = "other"
 """A change of a whole table, or a message: it names no row."""
+MARK: Final = "mark"
+"""The begin or the end of a copy of a table, which changes nothing."""
 
 
 WITHDRAWING: Final = frozenset({"delete", RETRACT})
@@ -45,8 +47,8 @@ class Image(NamedTuple):
 class Envelope:
     """The form of an envelope. ``around``: the path to it in a value. ``operation``: the name of its field with the
     operation. ``after``, ``before``: the names of its fields with the row; with ``is_listed`` these are lists of rows.
-    ``meanings``: text of an operation -> an `Operation`, `RETRACT` or `OTHER`. ``old``: the name of its field with what
-    changed of the row before an update, in lists as ``before``; None: ``before`` has the whole row."""
+    ``meanings``: text of an operation -> an `Operation`, `RETRACT`, `OTHER` or `MARK`. ``old``: the name of its field
+    with what changed of the row before an update, in lists as ``before``; None: ``before`` has the whole row."""
 
     kind: str
     operation: str
@@ -60,7 +62,7 @@ class Envelope:
     @property
     def images(self) -> tuple[Image, Image]:
         """The row after a change, and the row before one."""
-        rows = {text: meaning for text, meaning in self.meanings.items() if meaning != OTHER}
+        rows = {text: meaning for text, meaning in self.meanings.items() if meaning not in (OTHER, MARK)}
         after = tuple(text for text, meaning in rows.items() if meaning not in WITHDRAWING)
         before = tuple(text for text in rows if text not in after)
         return Image(self.after, after, is_before=False), Image(self.before, before, is_before=True)
@@ -117,8 +119,8 @@ _MAXWELL: Final = _meanings(
     read="bootstrap-insert",
     update="update",
     delete="delete",
-    other="bootstrap-start bootstrap-complete table-create table-alter table-drop database-create database-alter "
-    "database-drop",
+    mark="bootstrap-start bootstrap-complete",
+    other="table-create table-alter table-drop database-create database-alter database-drop",
 )
 
 ENVELOPES: Final[Mapping[str, Envelope]] = MappingProxyType(

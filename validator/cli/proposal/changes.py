@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, get_args
 from validator.model.envelopes import (
     ENVELOPES,
     EVENTS,
+    MARK,
     OTHER,
     WITHDRAWING,
     Envelope,
@@ -74,7 +75,7 @@ def _change(value: object, envelope: Envelope) -> Change | None:
     if not isinstance(value, Mapping) or (envelope.after not in value and envelope.before not in value):
         return None
     operation = envelope.meanings.get(str(value.get(envelope.operation)))
-    if operation is None or operation == OTHER:
+    if operation in (None, OTHER, MARK):
         return None
     row = value.get(envelope.before if operation in WITHDRAWING else envelope.after)
     if envelope.is_listed:
