@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import permutations
+from typing import Any, Final
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from validator.cli.explained_values import _Difference
+from validator.oracles.passthrough import Passthrough
+from validator.oracles.seam import Oracle, Reads
+from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.explained_sums import SHOWN, Change, Sums, smallest_changes
 
 numbers = st.integers(-3, 3).map(Decimal)
@@ -43,3 +49,45 @@ def test_the_smallest_changes_are_those_of_a_search(events: list[Sums], more: in
 def test_a_million_pairs_are_counted_and_not_listed() -> None:
     events: list[tuple[int, Sums]] = [(place, (Decimal(place % 2),)) for place in range(2_000)]
     assert smallest_changes(events, 0, (Decimal(1),)) == (1_000_000, [Change(0, 1), Change(0, 3), Change(0, 5)])
+
+
+LONG: Final = ("12345678901234567890.12345678901", "0.00000000009876543210123")
+TOTAL: Final = "12345678901234567890.12345678910876543210123"
+
+
+def rows(events: Sequence[str], results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A fact row for each event, with its field, and one of results."""
+    usual = {"status": 0, "batch": 0, "aggregates": None, "results": None}
+    found = [
+        usual | {"side": "input", "contributions": 1, "aggregates": [{"count": 1, "sum": one, "min": one, "max": one}]}
+        for one in events
+    ]
+    return [*found, usual | {"side": "output", "contributions": len(results), "results": list(results)}]
+
+
+def reading(oracle: Oracle, values: Mapping[str, str]) -> Oracle:
+    return oracle.model_copy(update={"values": values}).reading(Reads(evidence="values", names_ids=False))
+
+
+def test_sums_of_many_digits_are_exact() -> None:
+    oracle = reading(TumblingWindow.of(1_000), {"n": "count", "total": "sum(amount)"})
+    for stated, surplus in ((TOTAL, 0), (LONG[0], Decimal(LONG[1]).copy_negate())):
+        result = {"offset": 0, "count": 2, "values": [Decimal(stated)]}
+        found = _Difference.of(oracle, rows(LONG, [result]))
+        assert isinstance(found, _Difference)
+        assert (str(found.sums[0]), found.more, found.surplus) == (TOTAL, 0, (surplus,))
+
+
+def test_each_result_of_one_event_counts_one() -> None:
+    oracle = reading(Passthrough.model_validate({"kind": "passthrough", "bucket": "1ms"}), {})
+    result = {"offset": 0, "count": 1, "values": None}
+    found = _Difference.of(oracle, rows(LONG, [result]))
+    assert isinstance(found, _Difference)
+    assert (found.more, found.surplus) == (-1, ())
+
+
+def test_an_average_alone_is_compared_with_nothing() -> None:
+    oracle = reading(TumblingWindow.of(1_000), {"mean": "avg(amount)"})
+    result = {"offset": 0, "count": None, "values": [Decimal(1)]}
+    found = _Difference.of(oracle, rows(LONG, [result]))
+    assert found == "its results state neither a number of events nor an exact sum"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from validator.codecs.columns import UNOWED
 from validator.config.model import Config
 from validator.model.kafka_options import OptionsRefused
-from validator.model.stated_values import ADDED, Stated
+from validator.model.stated_values import ADDED, EXACT, Stated
 from validator.model.wording import plural
 from validator.oracles.seam import Oracle
 from validator.publish.explain import CellFacts
@@ -46,7 +46,9 @@ def lines(config: Config, state: Path, window: str, key: str) -> Iterator[str]:
         yield f"  no event is read again: {difference}"
         return
     if not difference.more and not any(difference.surplus):
-        yield f"  its results state the number and the sums of its {plural(difference.events, 'event')}"
+        stated = {"the number": difference.more is not None, "the sums": bool(difference.judged)}
+        said = " and ".join(name for name, is_stated in stated.items() if is_stated)
+        yield f"  its results state {said} of its {plural(difference.events, 'event')}"
         return
     ranges = list(_ranges(cell.rows))
     if (offsets := sum(one.last - one.first + 1 for one in ranges)) > OFFSETS_MOST:
@@ -59,11 +61,13 @@ def lines(config: Config, state: Path, window: str, key: str) -> Iterator[str]:
         yield f"  its events could not be read again: {error}"
         return
     added = [_added(one, difference.judged) for one in events]
-    sums = tuple(sum(column, Decimal(0)) for column in zip(*added, strict=True)) if added else ()
+    with localcontext(EXACT):
+        sums = tuple(sum(column, Decimal(0)) for column in zip(*added, strict=True)) if added else ()
+        changes = smallest_changes(list(zip(events, added, strict=True)), difference.more, difference.surplus)
     if len(events) != difference.events or sums != difference.sums:
         yield f"  {len(events)} of its {plural(difference.events, 'event')} could be read again"
         return
-    yield _said(*smallest_changes(list(zip(events, added, strict=True)), difference.more, difference.surplus))
+    yield _said(*changes)
 
 
 @dataclass(frozen=True)
@@ -96,12 +100,18 @@ class _Difference:
         if any(one["count"] < row["contributions"] for row in aside for one in row["aggregates"] or ()):
             return "records that were set aside lack fields"
         chosen = [i for i, one in enumerate(values.stated) if one.function in ADDED and not tolerances.get(one.name)]
+        if not chosen and not values.show_number:
+            return "its results state neither a number of events nor an exact sum"
         judged = [values.stated[i] for i in chosen]
-        events, sums = sum(row["contributions"] for row in inputs), tuple(_sum(inputs, one) for one in judged)
+        events = sum(row["contributions"] for row in inputs)
         counted = sum(row["contributions"] for row in aside) + sum(one["count"] or 0 for one in used)
-        stated = [sum((Decimal(one["values"][i] or 0) for one in used if one["values"]), Decimal(0)) for i in chosen]
-        surplus = (number + _sum(aside, one) - own for number, one, own in zip(stated, judged, sums, strict=True))
-        return cls(judged, events, sums, None if values.count_name is None else counted - events, tuple(surplus))
+        with localcontext(EXACT):
+            sums = tuple(_sum(inputs, one) for one in judged)
+            stated = [
+                sum((Decimal(one["values"][i] or 0) for one in used if one["values"]), Decimal(0)) for i in chosen
+            ]
+            surplus = [one + _sum(aside, of) - own for one, of, own in zip(stated, judged, sums, strict=True)]
+        return cls(judged, events, sums, counted - events if values.show_number else None, tuple(surplus))
 
 
 def _sum(rows: Sequence[_Row], of: Stated) -> Decimal:
