@@ -9,8 +9,10 @@ import pytest
 from tests.unit.fed_run import Fed, FedRun
 from validator.cli.main import main
 from validator.model.cut import shorten
+from validator.model.stated_values import Values
 from validator.model.terminal import OBEYED
 from validator.publish import redaction
+from validator.publish.explain import _values
 from validator.publish.explain import run as explain
 from validator.state import lock
 
@@ -94,6 +96,16 @@ def test_the_history_of_a_cell_has_its_records_by_batch(run: FedRun, capsys: Pri
             "batch 0: 1 contribution in 1 input record of click-0, offset 0",
             "batch 1: 1 contribution in 1 output record of output-0, offset 0",
         ]
+
+
+def test_hashes_of_repeated_fields_are_not_shown() -> None:
+    hashed = {"count": 2, "sum": "77", "min": "33", "max": "44"}
+    paid = {"count": 2, "sum": "7", "min": "3", "max": "4"}
+    row = {"aggregates": [hashed, paid], "results": [{"count": 1, "values": ["33", "3"]}]}
+    values = Values.of({"status": "same(status)", "paid": "sum(paid)"}, of_one=True)
+    assert _values(row, values) == ": 2 numbers from 3 to 4 with sum 7; states 3"
+    only = Values.of({"status": "same(status)"}, of_one=True)
+    assert _values({"aggregates": [hashed], "results": [{"count": 1, "values": ["33"]}]}, only) == ""
 
 
 def test_a_long_text_is_found_by_its_published_form(run: FedRun, capsys: Printed) -> None:

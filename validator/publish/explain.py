@@ -22,12 +22,14 @@ import pyarrow.dataset as ds
 from validator.codecs.columns import UNOWED
 from validator.model.arrays import Bools, Ints, field, listed, one_array
 from validator.model.cut import full_text_of, shorten
+from validator.model.stated_values import Values
 from validator.model.terminal import plain
 from validator.model.wording import plural
 from validator.publish.redaction import HASHED, SECRET_FILE, hashed, secret_of
 from validator.publish.times import parse_rfc3339, rfc3339
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.judge import CONTRIBUTIONS
+from validator.state.identity import stated_values
 from validator.state.tables import StateTables, Table
 
 _SIDE_PHRASES = {
@@ -192,22 +194,25 @@ def _of_cell(tables: StateTables, window: str, key: str) -> list[str]:
     if not rows:
         return []
     (lines,) = _lines_of_cells(tables, [(start_us, rows[0]["key"])])
+    values = stated_values(tables.state)
     for row in rows:
         first, last = row["first_offset"], row["last_offset"]
         offsets = f"offset {first}" if first == last else f"offsets {first} to {last}"
         lines.append(
             f"  {rfc3339(row['lookup_us'])} batch {row['batch']}: {plural(row['contributions'], 'contribution')} in "
             f"{plural(row['records'], row['side'] + ' record')} of {row['topic']}-{row['partition']}, {offsets}"
-            f"{_values(row)}"
+            f"{_values(row, values)}"
         )
     return lines
 
 
-def _values(row: _Row) -> str:
+def _values(row: _Row, values: Values) -> str:
     """What the records of a fact row say with evidence `values`, as a clause: the aggregates of fields, in the order in
-    which `oracle.values` names the fields, or the values that results state."""
+    which `oracle.values` names the fields, or the values that results state. Hashes of fields say nothing."""
     parts = []
-    for one in (row["aggregates"] or ())[:_ROWS_MAX]:
+    for i, one in enumerate((row["aggregates"] or ())[:_ROWS_MAX]):
+        if values.paths and i % len(values.paths) in {*values.repeated, *values.hashed}:
+            continue
         if one["sum"] is not None and one["min"] is None:
             # The field of one event, beside its id.
             parts.append(one["sum"])
@@ -216,9 +221,11 @@ def _values(row: _Row) -> str:
         of_all = "" if one["sum"] is None else f" from {one['min']} to {one['max']} with sum {one['sum']}"
         parts.append(f"{numbers}{of_all}")
     for result in (row["results"] or ())[:_ROWS_MAX]:
-        stated = [result["count"], *(result["values"] or ())]
-        if any(value is not None for value in stated):
-            parts.append("states " + ", ".join(str(value) for value in stated if value is not None))
+        named = [value for i, value in enumerate(result["values"] or ()) if i not in values.repeated]
+        # A result of one event states no number.
+        number = None if values.repeated else result["count"]
+        if stated := [str(value) for value in (number, *named) if value is not None]:
+            parts.append("states " + ", ".join(stated))
     return f": {'; '.join(parts)}" if parts else ""
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from validator.config.model import Config
+from validator.model.stated_values import NO_VALUES, Values
 from validator.state.folder import write_whole
 
 FILE: Final = "identity.json"
@@ -42,6 +43,13 @@ def write(state: Path, config: Config) -> None:
     """Write the identity of ``config`` to the state."""
     path = state / FILE
     write_whole(path, json.dumps(identity_of(config), indent=1, sort_keys=True))
+
+
+def stated_values(state: Path) -> Values:
+    """What results state about their events, by the state's identity."""
+    if not (state / FILE).exists():
+        return NO_VALUES
+    return Values.of(json.loads((state / FILE).read_text())["oracle"].get("values") or {})
 
 
 def changed_fields(state: Path, config: Config) -> frozenset[str]:
