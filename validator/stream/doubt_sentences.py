@@ -144,10 +144,12 @@ def _values_doubt(config: Config, sums: CellTotals) -> str:
             "fields that no row of the table had then: oracle.table, oracle.values, oracle.behind, oracle.ahead or "
             f"outputs[].fields.values may be wrong; {_CORRECT}"
         )
+    # A field that results repeat has no tolerance, and violations have no value of it.
+    repeat = all(one.function == "same" for one in config.oracle.stated.stated)
+    further = "" if repeat else ", or need a tolerance; violations show both values"
     return (
         f"the configuration is in doubt: {wrong:,} of {plural(wrong + sums.results['correct'], 'result')} state other "
-        "values than their events give: oracle.values or outputs[].fields.values may be wrong, or need a tolerance; "
-        f"violations show both values; {_CORRECT}"
+        f"values than their events give: oracle.values or outputs[].fields.values may be wrong{further}; {_CORRECT}"
     )
 
 
