@@ -27,8 +27,8 @@ Sent = Sequence[tuple[Record, Tuple]]
 
 
 def judged(*batches: Sent, expired: int = 0) -> tuple[Run, Mapping[str, Any]]:
-    """The run, and the row of the first bucket, once what was not answered is missing. ``expired``: results that expired
-    unread before those of the second batch."""
+    """The run, and the row of the first bucket, once what was not answered is missing. ``expired``: results that
+    expired unread before those of the second batch."""
     story, tuples = Story(TIMING, (CLICKS, COUNTS, LATE)), []
     for number, batch in enumerate([*batches, (), (), ()]):
         gone = {COUNTS: expired} if number == 1 else {}
