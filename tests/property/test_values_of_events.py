@@ -15,6 +15,7 @@ from tests.property.repeated import PlacedTiming, RepeatedCase, Tuple
 from tests.property.spark_core import Run, rows_of
 from tests.property.spark_histories import stretched
 from tests.property.tiny import CLICKS, COUNTS, LATE, TIMING, Story, event, late, result
+from tests.property.valued import Place
 from tests.unit.memory_tables import MemoryTables
 from validator.oracles.passthrough import Passthrough
 
@@ -29,7 +30,7 @@ Sent = Sequence[tuple[Record, Tuple]]
 def judged(*batches: Sent, expired: int = 0) -> tuple[Run, Mapping[str, Any]]:
     """The run, and the row of the first bucket, once what was not answered is missing. ``expired``: results that
     expired unread before those of the second batch."""
-    story, tuples = Story(TIMING, (CLICKS, COUNTS, LATE)), []
+    story, tuples = Story(TIMING, (CLICKS, COUNTS, LATE)), list[tuple[Place, Tuple]]()
     for number, batch in enumerate([*batches, (), (), ()]):
         gone = {COUNTS: expired} if number == 1 else {}
         at = {place: offset + gone.get(place, 0) for place, offset in story.next.items()}

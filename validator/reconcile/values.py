@@ -364,7 +364,8 @@ def wrong_cells(
     `Values.stated`."""
     found: dict[int, str] = {}
     for cell in cells:
-        clauses, lacks_earlier = [], False
+        clauses: list[str | None] = []
+        lacks_earlier = False
         for i, one in enumerate(values.stated):
             owed = answered(cell, one.place)
             # SEMANTICS 2.36: a tuple has the fields before it, so a record without one of them has the tuple of
