@@ -875,6 +875,26 @@ def test_settings_that_a_running_aggregate_cannot_have_are_refused(assignment: s
     assert problems(*RUNNING, assignment) == (f"c.yaml: {OF_A_RUNNING_AGGREGATE[assignment]}",)
 
 
+RUNNING_VALUES = ("outputs.0.emission=cumulative", "outputs.0.evidence=values", "inputs.0.fields.id=null")
+EVERY_TENTH = {
+    "ids": (),
+    "no number of events": (
+        *RUNNING_VALUES, "oracle.values={total: sum(amount)}", "outputs.0.fields={key: page, values: {total: t}}",
+        "late=[]", "guarantee=exactly_once",
+    ),
+    "a late topic": (
+        *RUNNING_VALUES, "oracle.values={clicks: count}", "outputs.0.fields={key: page, values: {clicks: n}}",
+        "late=[{topic: late, fields: {id: null, key: page, event_time: $timestamp}}]",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("given", EVERY_TENTH.values(), ids=list(EVERY_TENTH))
+def test_results_after_every_so_many_events_need_their_number(given: tuple[str, ...]) -> None:
+    said = "only the number of events in a result shows which of them owe one; leave it out."
+    assert problems(*RUNNING, "oracle.every=10", *given) == (f"c.yaml: oracle.every (from --set oracle.every): {said}",)
+
+
 def test_results_of_a_running_aggregate_may_be_cumulative() -> None:
     for emission in ("final", "incremental", "cumulative"):
         config = loads(EXAMPLES["clickstream"], "/etc", (*RUNNING, f"outputs.0.emission={emission}"), {})

@@ -3,6 +3,8 @@
 The worlds are those of `tests.property.running` with cumulative emission, without ids: a result states how many events
 it used. All events of a key have one id, the key. The events of a key that were due first count as used; what is
 proven of each of the others is found by asking for each of them.
+
+With `EVERY`, a correct engine has a result after every so many events, and a faulty one now and then another result.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, pairwise
-from typing import Final
+from random import Random
+from typing import ClassVar, Final
 
 from tests.property.clock import Clock
 from tests.property.history import (
     ANSWERS,
+    SIDE_CHANNELS,
     Cell,
     Ending,
     History,
@@ -37,6 +41,8 @@ from validator.oracles.seam import Reads
 
 ANOTHER: Final = 1_000_003
 """Distance to the next seed, if a history has repeats that the pipeline drops: they need ids."""
+EVERY: Final = 3
+"""Number of events of a key from one result to the next."""
 
 
 class KeyClock(Clock):
@@ -99,6 +105,8 @@ class KeyReferee(Referee):
 
     clock_type = KeyClock
     clock: KeyClock
+    every: ClassVar[int] = 1
+    """Number of events of a key from one result to the next."""
 
     def __init__(self, history: History, upto_step: int, ending: Ending) -> None:
         super().__init__(history, upto_step, ending)
@@ -115,10 +123,22 @@ class KeyReferee(Referee):
         if not isinstance(record, ResultRecord | Tombstone):
             super()._take(step, record)
 
+    def answered(self, events: int) -> int:
+        """How many of so many events the last result has."""
+        return events // self.every * self.every
+
+    def expected(self, cell: Cell, id_: str) -> int:
+        """The events of a key, in scope without those after the last result that is owed, unless a result has them."""
+        events = super().expected(cell, id_)
+        if self.every == 1 or not self.clock.in_scope(cell):
+            return events
+        return max(self.answered(events), min(events, self.seen(cell, id_)["output"]))
+
     def outstanding(self, cell: Cell, id_: str, count: int) -> Counter[str]:
         """The outstanding events of a key, each by what is proven of it. Those that were due first count as used."""
         events = self.copies[cell, id_]
-        used, answers = len(events) - count, self.clock.places(*ANSWERS)
+        expected = self.expected(cell, id_)
+        used, answers = expected - count, self.clock.places(*ANSWERS)
         held = self.clock.held(*ANSWERS)
         at_rest = self._is_at_rest(cell)
 
@@ -129,7 +149,8 @@ class KeyReferee(Referee):
                 for event in events
                 if (at_rest and not held) or (after_us is not None and self._is_past(event, after_us, answers))
             ]
-            return max(0, len([event for event in owed if not (consumed and self.is_unconsumed(event))]) - used)
+            owed = [event for event in owed if not (consumed and self.is_unconsumed(event))]
+            return max(0, self.answered(len(owed)) - used)
 
         missing_after_us = self.timing.missing_after_us
         overdue_after_us = None if at_rest else self.timing.overdue_after_us
@@ -139,11 +160,12 @@ class KeyReferee(Referee):
         delayed = max(missing, more(overdue_after_us, consumed=True))
         unconsumed = would_delay - delayed
         if self.ending != "none":
-            unconsumed = min(count, sum(map(self.is_unconsumed, events)))
+            of_consumed = self.answered(sum(not self.is_unconsumed(event) for event in events))
+            unconsumed = min(count, max(0, expected - of_consumed))
         left = count - unconsumed - delayed
         blocked = count if at_rest and held else 0
         if held and not at_rest:
-            blocked = max(0, sum(map(self._would_be_overdue, events)) - used)
+            blocked = max(0, self.answered(sum(map(self._would_be_overdue, events))) - used)
         blocked = min(left, max(0, blocked - would_delay))
         if self.clock.answer_gaps():
             # An answer to any event may have been in the gap.
@@ -185,42 +207,62 @@ class KeyReferee(Referee):
         if self._is_at_rest(cell) and not self.clock.held(*ANSWERS):
             owed = events
         consumed = [event for event in owed if not self.is_unconsumed(event)]
-        return max(0, len(owed) - used) - max(0, len(consumed) - used)
+        return max(0, self.answered(len(owed)) - used) - max(0, self.answered(len(consumed)) - used)
 
 
 @dataclass(frozen=True)
 class KeyedCase(Case):
-    """A history whose results state how many events of their key they used."""
+    """A history whose results state how many events of their key they used. ``every``: number of events from one result
+    to the next."""
+
+    every: int = 1
 
     @property
     def referee(self) -> type[Referee]:
         """The reference that judges it."""
-        return KeyReferee
+        return type("OfEvery", (KeyReferee,), {"every": self.every})
 
     @cached_property
     def oracle(self) -> RunningAggregate:
         """The core keeps the newest results and counts."""
-        known = RunningAggregate.of(replaces=True).model_copy(update={"values": {"number": "count"}})
+        given = {"values": {"number": "count"}, "every": self.every}
+        known = RunningAggregate.of(replaces=True).model_copy(update=given)
         return known.reading(Reads(replaces=True, evidence="values", names_ids=False))
 
 
-def keyed_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> KeyedCase:
+def keyed_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING, every: int = 1) -> KeyedCase:
     """The case that ``seed`` generates."""
-    named, anonymous = _histories(seed, causal=causal, steps_most=steps_most, allowed=allowed)
-    return KeyedCase(named.seed, causal, anonymous)
+    named, anonymous = _histories(seed, causal=causal, steps_most=steps_most, allowed=allowed, every=every)
+    return KeyedCase(named.seed, causal, anonymous, every)
 
 
 def _histories(
-    seed: int, *, causal: bool, steps_most: int, allowed: Allowed, is_counted: bool = True
+    seed: int, *, causal: bool, steps_most: int, allowed: Allowed, is_counted: bool = True, every: int = 1
 ) -> tuple[Case, History]:
     """The case of a seed, with the ids of its events, and its history without them."""
     for other in count(seed, ANOTHER):
         found = running_case(other, causal=causal, steps_most=steps_most, cumulative=True, allowed=allowed)
-        if found.history.timing.duplicates == "count":
+        roles = {state.role for step in found.history.steps for state in step.partitions}
+        if found.history.timing.duplicates == "count" and (every == 1 or roles.isdisjoint(SIDE_CHANNELS)):
             break
+    if every > 1:
+        found = replace(found, history=_after_every(every, found))
     if not is_counted:
         found = replace(found, history=each_claiming(found.history))
     return found, anonymous_of(found.history)
+
+
+def _after_every(every: int, of: Case) -> History:
+    """The same history, in which results have only the events up to the last one after which one is due."""
+    rng = Random(of.seed)
+
+    def cut(record: Record) -> Record:
+        if not isinstance(record, ResultRecord) or (not of.causal and rng.random() < 0.2):
+            return record
+        return replace(record, ids=record.ids[: len(record.ids) // every * every])
+
+    steps = tuple(replace(step, records=tuple(map(cut, step.records))) for step in of.history.steps)
+    return replace(of.history, steps=steps)
 
 
 def anonymous_of(history: History) -> History:
@@ -271,24 +313,36 @@ class KeyedUncountedReferee(UncountedReferee, KeyedValuesReferee):
 class KeyedValuesCase(ValuedCase):
     """As `KeyedCase`, with aggregates of a field."""
 
+    every: int = 1
+
     @cached_property
     def oracle(self) -> RunningAggregate:
         """The core keeps the aggregates of each key."""
-        known = RunningAggregate.of(replaces=True).model_copy(update={"values": dict(self.aggregates)})
+        given = {"values": dict(self.aggregates), "every": self.every}
+        known = RunningAggregate.of(replaces=True).model_copy(update=given)
         return known.reading(Reads(replaces=True, evidence="values", names_ids=False))
 
     @property
     def referee(self) -> type[Referee]:
         """A reference that knows the amounts."""
         base = KeyedValuesReferee if self.oracle.stated.count_name else KeyedUncountedReferee
-        return type("OfKeys", (base,), {"amounts": dict(self.values), "aggregates": dict(self.aggregates)})
+        given = {"amounts": dict(self.values), "aggregates": dict(self.aggregates), "every": self.every}
+        return type("OfKeys", (base,), given)
 
 
 def keyed_values_case(
-    seed: int, *, causal: bool, steps_most: int, aggregates: Mapping[str, str] = ALL, allowed: Allowed = EVERYTHING
+    seed: int,
+    *,
+    causal: bool,
+    steps_most: int,
+    aggregates: Mapping[str, str] = ALL,
+    allowed: Allowed = EVERYTHING,
+    every: int = 1,
 ) -> KeyedValuesCase:
     """The case that ``seed`` generates, as `keyed_case`."""
     is_counted = "count" in aggregates.values()
-    named, anonymous = _histories(seed, causal=causal, steps_most=steps_most, allowed=allowed, is_counted=is_counted)
+    named, anonymous = _histories(
+        seed, causal=causal, steps_most=steps_most, allowed=allowed, is_counted=is_counted, every=every
+    )
     made = valued(named, KeyedCase(named.seed, causal, anonymous), aggregates)
-    return KeyedValuesCase(made.seed, causal, anonymous, made.aggregates, made.values)
+    return KeyedValuesCase(made.seed, causal, anonymous, made.aggregates, made.values, every=every)

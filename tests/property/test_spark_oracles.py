@@ -23,7 +23,7 @@ from tests.property.distinct import distinct_case
 from tests.property.enriched import enriched_case
 from tests.property.having import having_case
 from tests.property.idle import idle_case
-from tests.property.keyed import keyed_case, keyed_values_case
+from tests.property.keyed import EVERY, keyed_case, keyed_values_case
 from tests.property.passthrough import passthrough_case
 from tests.property.repeated import repeated_case
 from tests.property.replacing import replacing_case
@@ -53,6 +53,7 @@ TWINS: Final[dict[str, Twin]] = {
     "counts": counted_case,
     "counts-cumulative": partial(replacing_case, counted=True),
     "counts-of-keys": keyed_case,
+    "counts-of-keys-every": partial(keyed_case, every=EVERY),
     "counts-sessions": counted_session_case,
     "counts-under-bounds": having_case,
     "windows-cumulative": replacing_case,
@@ -68,6 +69,7 @@ TWINS: Final[dict[str, Twin]] = {
     "values": valued_case,
     "values-beside-ids": beside_case,
     "values-of-keys": keyed_values_case,
+    "values-of-keys-every": partial(keyed_values_case, every=EVERY),
     "values-of-keys-sums": partial(keyed_values_case, aggregates=SUMS),
     "values-of-keys-uncounted": partial(keyed_values_case, aggregates=WITHOUT_COUNT),
     "values-of-tables": partial(table_case, aggregates=AVERAGES),

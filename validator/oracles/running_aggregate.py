@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
+from pydantic import Field
+
 from validator.oracles.seam import Assigned, Declared, Oracle, Reads
 from validator.settings.built import Combination
 from validator.settings.errors import broken_rule_at
@@ -38,13 +40,21 @@ DISTINCT_OF_KEYS: Final = Combination(
     "`distinct(PATH)` with `running_aggregate`",
     "the number of different values of a running aggregate is not supported yet",
 )
+EVERY_UNSEEN: Final = Combination(
+    ("oracle.every",),
+    "above 1 with late or rejected topics, `table`, or results without `count`",
+    "only the number of events in a result shows which of them owe one",
+)
 
 
 class WithoutWindows(Oracle):
     """The base of oracles of keys without windows."""
 
+    every: int = Field(default=1, ge=1, examples=[10])
+    """A key has a result, of all events so far, after every so many of them; the others owe none yet."""
+
     refuses: ClassVar[tuple[Combination, ...]] = (
-        *(DROP_WITHOUT_WINDOWS, VALUES_NOT_CUMULATIVE, VALUES_IN_SEVERAL, DISTINCT_OF_KEYS),
+        *(DROP_WITHOUT_WINDOWS, VALUES_NOT_CUMULATIVE, VALUES_IN_SEVERAL, DISTINCT_OF_KEYS, EVERY_UNSEEN),
     )
     cell_noun: ClassVar[str] = "time"
     noun: ClassVar[str] = "running aggregate of its key"
@@ -63,6 +73,11 @@ class WithoutWindows(Oracle):
     def by_key(self) -> bool:
         """Whether results state values: which events of a key they used is not known."""
         return not self.reads.names_ids
+
+    @property
+    def results_every(self) -> int:
+        """As configured."""
+        return self.every
 
     @property
     def grid_us(self) -> int:
@@ -123,6 +138,9 @@ class WithoutWindows(Oracle):
         super().check(declared)
         if declared.drops_late:
             raise broken_rule_at("timing.late_policy", DROP_WITHOUT_WINDOWS.problem, "write report")
+        is_seen = self.by_key and self.stated.count_name is not None and not self.reads.signed
+        if self.every > 1 and (not is_seen or declared.set_aside):
+            raise broken_rule_at("oracle.every", EVERY_UNSEEN.problem, "leave it out")
 
 
 class RunningAggregate(WithoutWindows):

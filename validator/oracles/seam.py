@@ -217,6 +217,11 @@ class Oracle(Frozen):
         return False
 
     @property
+    def results_every(self) -> int:
+        """Number of events of a key from one result to the next; the events after the last result owe none yet."""
+        return 1
+
+    @property
     def has_windows(self) -> bool:
         """Whether the cells of an event depend on its time."""
         return not (self.by_id or self.by_key)

@@ -29,12 +29,15 @@ def compare(cells: Columns, clock: Clock, due: Due, resting: Bools) -> dict[int,
         # SEMANTICS 2.29: such a result stands for all events that the engine has read and that are not set aside.
         left = np.maximum(expected - cells["unread"] - late - rejected, 0)
         stated = np.where((results > 0) & (stated > 0), np.where(expected > 0, left, 1), 0)
+    events = expected
+    # SEMANTICS 2.30: what comes after the last owed result is expected only if a result has it.
+    expected = np.maximum(_with_result(cells, events), np.minimum(events, stated))
     processed = np.minimum(expected, stated)
     aside = {"late": np.minimum(expected - processed, late)}
     aside["rejected"] = np.minimum(expected - processed - aside["late"], rejected)
     outstanding = expected - processed - aside["late"] - aside["rejected"]
     surplus = stated + late + rejected - (expected - outstanding)
-    known = owed = expected > 0
+    known = owed = events > 0
     excess = (results > 0) & (stated > expected)
     if signed:
         # SEMANTICS 2.35: a contribution that the engine has not used makes a result state one more or one less.
@@ -47,7 +50,13 @@ def compare(cells: Columns, clock: Clock, due: Due, resting: Bools) -> dict[int,
     # SEMANTICS 2.30: a result that states the number of all events states their values.
     shows_use = states_count and not signed
     judged = (
-        owed & (results > 0) & (outstanding == 0) & (surplus == 0) & (late + rejected == 0) & (cells["unread"] == 0)
+        owed
+        & (results > 0)
+        & (outstanding == 0)
+        & (surplus == 0)
+        & (late + rejected == 0)
+        & (cells["unread"] == 0)
+        & (expected == events)
     )
     if not shows_use and may_be_unread(clock):
         judged[:] = False
@@ -81,7 +90,7 @@ class Split:
     """The outstanding events of keys, by what is proven of each. The events that were due first count as used.
 
     ``overdue``: events past `overdue_after`, of which ``missing`` are past `missing_after`, less those that the engine
-    has not consumed. ``unconsumed_missing``: the same part of ``unconsumed``.
+    has not consumed. ``unconsumed_missing``: the same part of ``unconsumed``. Of each, only as many as owe a result.
     """
 
     outstanding: Ints
@@ -97,7 +106,7 @@ class Split:
     ) -> Split:
         """Split ``outstanding``. ``resting``: a run found the pipeline at rest, and nothing was read since.
         ``counts_unconsumed``: also events that are not due count as unconsumed."""
-        used = cells["expected_count"] - outstanding
+        used = cells["x_expected"] - outstanding
         holds = is_held(cells, clock)
         at_rest = resting & (not holds)
 
@@ -107,7 +116,7 @@ class Split:
             is_past = cells["withdrawn_us"] <= (ABSENT if through_us is None else through_us)
             owed = np.where(is_past, cells["expected_count"] - cells[f"waiting_{name}"], 0)
             owed = np.where(at_rest, cells["expected_count"], owed)
-            return np.maximum(owed - unread - used, 0)
+            return np.maximum(_with_result(cells, owed - unread) - used, 0)
 
         missing_after_us, overdue_after_us = due.missing_after_us, due.overdue_after_us
         unread, nothing = cells["unread"], np.zeros_like(outstanding)
@@ -124,7 +133,8 @@ class Split:
             np.where(held_at_rest, some, all_of) for some, all_of in ((would_miss, would_delay), (missing, overdue))
         )
         would_block = np.where(held_at_rest, outstanding, would_block)
-        unconsumed = np.minimum(outstanding, unread) if counts_unconsumed else would_delay - overdue
+        lacks_unread = np.maximum(cells["x_expected"] - _with_result(cells, cells["expected_count"] - unread), 0)
+        unconsumed = np.minimum(outstanding, lacks_unread) if counts_unconsumed else would_delay - overdue
         left = outstanding - unconsumed - overdue
         return cls(
             outstanding=outstanding,
@@ -141,6 +151,12 @@ class Split:
         overdue = self.overdue + self.missing - missing
         pending = self.outstanding - self.unconsumed - missing - overdue - self.blocked
         return {"pending": pending, "overdue": overdue, "blocked": self.blocked, "missing": missing}
+
+
+def _with_result(cells: Columns, events: Ints) -> Ints:
+    """Return how many of so many events of each key a correct engine has a result with, whichever they are."""
+    # SEMANTICS 2.30: the last result came after the last whole multiple.
+    return events - events % cells.oracle.results_every
 
 
 def is_held(cells: Columns, clock: Clock) -> bool:
@@ -184,5 +200,5 @@ def _still_lacking(cells: Columns) -> Ints:
     waiting = cells["waiting_missing"] - cells["waiting_again"]
     due = cells["expected_count"] - np.where(never_rested, waiting, 0)
     # SEMANTICS 2.21: nor does a restart, after which events wait again. What was due stays so.
-    due = np.maximum(due, cells[RECORDED_DUE])
+    due = np.maximum(_with_result(cells, due), cells[RECORDED_DUE])
     return np.maximum(due - (cells["x_expected"] - cells["x_outstanding"]), 0)
