@@ -111,13 +111,19 @@ def deviations(
     """Compare the newest values of each cell with its events: class and cell -> number of contributions."""
     cells, stated = cells_of(workload, events, window_ms), dict(results_of(workload, messages))
     assert stated.keys() <= cells.keys()
+    every = _oracle(workload, window_ms).get("every", 1)
     [count] = [name for name, what in workload.aggregates.items() if what == "count"]
     found: dict[tuple[str, Cell], int] = {}
     for cell, its_events in cells.items():
         values = stated.get(cell, {count: 0})
-        if (surplus := values[count] - len(its_events)) != 0:
-            found["missing" if surplus < 0 else "duplicate", cell] = abs(surplus)
-        elif any(values[name] != _aggregate(what, its_events) for name, what in workload.aggregates.items()):
+        owed = len(its_events) // every * every
+        if values[count] > len(its_events):
+            found["duplicate", cell] = values[count] - len(its_events)
+        elif values[count] < owed:
+            found["missing", cell] = owed - values[count]
+        elif values[count] == len(its_events) and any(
+            values[name] != _aggregate(what, its_events) for name, what in workload.aggregates.items()
+        ):
             found["wrong_value", cell] = 1
     return found
 

@@ -1,9 +1,10 @@
 """ShuffleBench: each record goes to the consumers whose rules match it, which count and add up. See
 `generator.shufflebench`.
 
-ShuffleBench's consumers start again after each result (with the output rate of its fault studies, after each record),
-so that a lost state cannot be seen, and how records are distributed over results depends on their order. Here a
-consumer keeps its count and its sum, and states them with each record.
+ShuffleBench's ``AdvancedStateConsumer`` starts again after each result (with the output rate of its fault studies,
+after each record), so that a lost state cannot be seen, and how records are distributed over results depends on their
+order. Here a consumer keeps its count, as its ``CountingConsumer`` does, and its sum; it states both at the output
+rate.
 
 The sum is modulo 2^64, as published. Start and end are the least and the largest time.
 """
@@ -42,6 +43,8 @@ class ShuffleBench(Running):
     """Mean number of consumers of a record."""
     zipf: Annotated[float, Field(ge=0)] = 0.0
     """The exponent of Zipf's law for the shares of the consumers; 0: all have the same."""
+    output_rate: Count = 1
+    """Number of records of a consumer from one result to the next. ShuffleBench's default is 10."""
     state: Annotated[int, Field(ge=LEAST_STATE_BYTES)] = LEAST_STATE_BYTES
     """Size of a consumer's state, and of a result, in bytes."""
 
@@ -54,9 +57,13 @@ class ShuffleBench(Running):
         """The consumers, by the engine's own matching."""
         return [name_of(rule) for rule in self._matcher.of(value[:HASHED_BYTES])]
 
+    def operator(self, window_ms: int) -> dict[str, Any]:
+        """With the output rate."""
+        return {**super().operator(window_ms), "every": self.output_rate}
+
     def oracle(self, inputs: Sequence[str], window_ms: int) -> dict[str, Any]:
-        """The rules."""
-        rules = {"rules": self.rules, "selectivity": self.selectivity, "zipf": self.zipf}
+        """The rules, and the output rate."""
+        rules = {"rules": self.rules, "selectivity": self.selectivity, "zipf": self.zipf, "every": self.output_rate}
         return {**super().oracle(inputs, window_ms), "kind": "rule_match", **rules}
 
     def stated(self, members: dict[str, Any]) -> bytes:

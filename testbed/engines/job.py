@@ -62,7 +62,7 @@ def core_of(settings: EngineSettings, own_end: Callable[[EventId], int | None] |
         return PassthroughCore(*bounds)
     if settings.operator == "running_aggregate":
         if settings.workload.aggregates:
-            return ChangedCore(*bounds)
+            return ChangedCore(*bounds, every=settings.every)
         return (CumulativeCore if settings.emission == "cumulative" else RunningCore)(*bounds)
     if settings.operator == "distinct":
         return DistinctCore(settings.window_ms, *bounds)

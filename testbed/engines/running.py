@@ -3,7 +3,7 @@
 `RunningCore` keeps only the ids that are new since its last results. Results have only those ids, and add up. With
 `CumulativeCore`, each output is the whole table: one result per key with all ids so far, as in Spark's output mode
 ``complete``. The newest result of a key replaces the earlier ones. With
-`ChangedCore`, only keys with new ids have a new result. No event is late for any of them.
+`ChangedCore`, only keys with new ids have a new result, or only after every so many. No event is late for any of them.
 
 Recovery. The state of `CumulativeCore` is every event, so ``rebuild_from`` is the offset of the partition's first
 event. All events below ``next_offset`` are restored, and they are the whole table.
@@ -48,8 +48,8 @@ class RunningCore(UnwindowedCore):
             return super().take()
         self._has_changed = False
         merged: dict[Key, _Rows] = {}
-        for rows in self._rows.values():
-            for key, some in self._due(rows):
+        for partition in self._rows:
+            for key, some in self._due(partition):
                 whole = merged.setdefault(key, _Rows())
                 whole.ids.extend(some.ids)
                 whole.times_ms.extend(some.times_ms)
@@ -68,9 +68,9 @@ class RunningCore(UnwindowedCore):
         super().reset()
         self._has_changed = False
 
-    def _due(self, rows: dict[Key, _Rows]) -> Iterable[tuple[Key, _Rows]]:
+    def _due(self, partition: PartitionId) -> Iterable[tuple[Key, _Rows]]:
         """The keys of a partition that have results now."""
-        return rows.items()
+        return self._rows[partition].items()
 
     def _emitted(self) -> None:
         """Called after results are produced: drops the ids, which are not produced again."""
@@ -127,29 +127,41 @@ class CumulativeCore(RunningCore):
 
 
 class ChangedCore(CumulativeCore):
-    """Per key with new ids, all ids so far."""
+    """Per key that has ``every`` new ids, all ids up to the last of these."""
 
-    def __init__(self, max_disorder_ms: int = 0, allowed_lateness_ms: int = 0) -> None:
+    def __init__(self, max_disorder_ms: int = 0, allowed_lateness_ms: int = 0, *, every: int = 1) -> None:
         super().__init__(max_disorder_ms, allowed_lateness_ms)
-        self._changed: set[Key] = set()
+        self._every = every
+        self._changed: dict[Key, dict[PartitionId, int]] = {}
 
     def reset(self) -> None:
         """As in `Core`."""
         super().reset()
         self._changed.clear()
 
-    def _due(self, rows: dict[Key, _Rows]) -> Iterable[tuple[Key, _Rows]]:
-        return [(key, rows[key]) for key in self._changed if key in rows]
+    def _due(self, partition: PartitionId) -> Iterable[tuple[Key, _Rows]]:
+        for key, numbers in self._changed.items():
+            if partition in numbers:
+                rows, number = self._rows[partition][key], numbers[partition]
+                yield key, _Rows(rows.ids[:number], rows.times_ms[:number])
 
     def _emitted(self) -> None:
         self._changed.clear()
 
     def _insert(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
-        self._changed.add(key)
-        return super()._insert(state, offset, key, time_ms, event_id)
+        super()._insert(state, offset, key, time_ms, event_id)
+        numbers = {partition: len(rows[key].ids) for partition, rows in self._rows.items() if key in rows}
+        if sum(numbers.values()) % self._every == 0:
+            self._changed[key] = numbers
+        return True
 
     def _restore(self, state: Partition, record: Record) -> None:
-        has_result = record[1] not in self._changed
+        before = self._changed
+        self._changed = {}
         super()._restore(state, record)
-        if has_result:
-            self._changed.discard(record[1])
+        self._changed = before
+
+    def _forget(self, state: Partition) -> None:
+        super()._forget(state)
+        for numbers in self._changed.values():
+            numbers.pop(state.id, None)

@@ -112,6 +112,8 @@ class EngineSettings(BaseModel):
     emission: Emission = "final"
     """With operator `running_aggregate`: a result has the ids that are new, or all ids of its key so far
     (`cumulative`). A cumulative result is withdrawn by a null value before the next one of its key."""
+    every: int = Field(default=1, gt=0)
+    """With aggregates of all events of a key: number of events of a key from one result to the next."""
     window_ms: int = Field(default=60_000, gt=0)
     """Length of a window. With operator `passthrough`: event time by which the mutant misplaces a result."""
     slide_ms: int | None = Field(default=None, gt=0)
@@ -176,6 +178,8 @@ class EngineSettings(BaseModel):
             raise ValueError(f"results of workload {self.workload.kind} do not carry {self.until}: leave until out")
         if self.emission != "final" and self.operator != "running_aggregate":
             raise ValueError(f"emission {self.emission} needs operator running_aggregate: leave emission out")
+        if self.every > 1 and (self.operator != "running_aggregate" or not self.workload.aggregates):
+            raise ValueError("every needs aggregates of operator running_aggregate: leave every out")
         if Mutation.WITHDRAW in self.mutations and self.emission != "cumulative":
             raise ValueError("mutation withdraw needs emission cumulative: leave withdraw out")
         if self.operator == "sliding" and Mutation.LATE_ROUTE in self.mutations:

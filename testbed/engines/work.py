@@ -34,6 +34,7 @@ def work_options(settings: RealEngineSettings) -> dict[str, str]:
         ),
         "job.until": operator.get("until", ""),
         "job.idle.ms": str(round((settings.idle_after_seconds or 0) * 1000)),
+        "job.every": str(operator.get("every", 1)),
         "job.key": of.key,
         "job.id.lists": ",".join(of.id_lists if of.has_ids else ()),
         "job.aggregates": ",".join(f"{name}={what}" for name, what in of.aggregates.items()),

@@ -53,7 +53,9 @@ from tests.workload_count import (
 pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
 
 WINDOWS = ("tumbling", "distinct", "sliding", "session")
-PARAMETERS: dict[str, dict[str, Any]] = {"shufflebench": {"rules": 200, "selectivity": 0.9, "zipf": 0.4}}
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "shufflebench": {"rules": 200, "selectivity": 0.9, "zipf": 0.4, "output_rate": 10}
+}
 """Of workloads whose default values suit longer loads."""
 ROUNDED = ("traffic_join",)
 """Their times are rounded, so that events out of order would be late by up to a window."""

@@ -11,6 +11,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 import pytest
@@ -47,6 +48,7 @@ MAKERS: dict[str, Callable[[int, int], Core]] = {
 MORE_MAKERS = MAKERS | {
     "cumulative": CumulativeCore,
     "changed": ChangedCore,
+    "every third": partial(ChangedCore, every=3),
     "distinct": lambda *bounds: DistinctCore(SIZE_MS, *bounds),
 }
 """Includes the cores that do not answer each event exactly once."""
@@ -235,6 +237,21 @@ def test_at_any_kill_points_the_newest_table_has_every_event_once(
     engine = run(order, made, todo, disorder_ms, lateness_ms, operator)
     of_page = {(page,): Counter(n for n, event in enumerate(made) if event[1] == page) for _, page, *_ in made}
     assert engine.newest == of_page
+
+
+@pytest.mark.parametrize("order", ["exactly_once", "at_least_once"])
+@settings(max_examples=100, deadline=None)
+@anyhow
+def test_at_any_kill_points_the_newest_result_has_every_whole_number_of_events(
+    order, made, todo, disorder_ms, lateness_ms
+) -> None:  # type: ignore[no-untyped-def]
+    engine = run(order, made, todo, disorder_ms, lateness_ms, "every third")
+    assert all(len(ids) % 3 == 0 for _, _, _, ids in engine.cells)
+    for page in ("/a", "/b"):
+        events = {n for n, event in enumerate(made) if event[1] == page}
+        newest = engine.newest.get((page,), Counter())
+        assert set(newest) <= events
+        assert (len(newest), newest.total()) == (len(events) // 3 * 3,) * 2
 
 
 @settings(max_examples=100, deadline=None)

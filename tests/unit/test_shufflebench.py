@@ -6,6 +6,7 @@ import functools
 import math
 import struct
 from base64 import b64encode
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -117,19 +118,25 @@ def test_the_sidecar_finds_the_rules_that_a_loop_over_all_rules_finds() -> None:
     assert found.lists(pa.array(texts)).to_pylist() == [found.words(text) for text in texts] == expected
 
 
-def test_an_engine_that_misses_a_match_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rate", [1, 4])
+def test_an_engine_that_misses_a_match_is_found(rate: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(PARAMETERS, "shufflebench", {"rules": 40, "output_rate": rate})
     shape = workload_shape("shufflebench", monkeypatch)
     topics = Topics(named("shufflebench").model_copy(update=PARAMETERS["shufflebench"]))
     given = topics.workload.oracle(topics.inputs, 1)
     assert (given["kind"], given["rules"]) == ("rule_match", 40)
     whole, found = reported(topics, {**shape.inputs, **shape.outputs}, tmp_path / "whole")
     assert (whole.verdicts[whole.guarantee], found) == (Verdict.PASS, {}), whole.reasons
-    assert whole.contributions["processed"] == sum(
-        len(matches(bytes(record.value or b"")[:16], 40, 0.5, 0)) for of in shape.inputs.values() for record in of
-    )
+    heads = [bytes(record.value or b"")[:16] for of in shape.inputs.values() for record in of]
+    matched = Counter(rule for head in heads for rule in matches(head, 40, 0.5, 0))
+    assert rate == 1 or any(number % rate for number in matched.values())
+    assert whole.contributions["processed"] == sum(number // rate * rate for number in matched.values())
+    [stated] = [{struct.unpack_from(">q", record.value or b"")[0] for record in of} for of in shape.outputs.values()]
+    assert {number % rate for number in stated} == {0}
     lossy, found = reported(topics, {**shape.inputs, **shape.lost}, tmp_path / "lossy")
     assert lossy.verdicts[lossy.guarantee] is Verdict.FAIL
-    assert {name for name, _ in found} == {"missing"}
+    [((name, _), number)] = found.items()
+    assert (name, number) == ("missing", rate)
 
 
 def test_matches_have_the_configured_share() -> None:

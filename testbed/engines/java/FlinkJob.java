@@ -132,7 +132,10 @@ public final class FlinkJob {
         }
         state.update(String.join(Work.NEXT, totals));
       }
-      out.collect(Tuple2.of(event.key, work.running(event, totals)));
+      String result = work.running(event, totals);
+      if (result != null) {
+        out.collect(Tuple2.of(event.key, result));
+      }
     }
   }
 

@@ -437,7 +437,10 @@ public final class KafkaStreamsJob {
         }
         entries.put(key, bytes(String.join(Work.NEXT, totals)));
       }
-      answer(event.key, work.running(event, totals), timestamp);
+      String result = work.running(event, totals);
+      if (result != null) {
+        answer(event.key, result, timestamp);
+      }
     }
   }
 

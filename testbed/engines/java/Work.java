@@ -30,14 +30,15 @@ import java.util.stream.Stream;
  * far watermarks are behind the newest event. {@code until}: the carried field of a left event with the latest time of
  * its right ones, if not empty. {@code carried}: the fields of events that results have, too, of which
  * {@code partitionedBy}, if not empty, is the key of a result's record. {@code changes}: the fields of which a result
- * of a sliding window states relative changes. {@code matcher}: finds the keys of an event; null: a field has it.
+ * of a sliding window states relative changes. {@code every}: number of events of a key from one result of a running
+ * aggregate to the next. {@code matcher}: finds the keys of an event; null: a field has it.
  * {@code stateBytes}: the size of a result, if it is a state; 0: it is JSON. {@code failsOnPoison}: whether the job
  * fails on a text that does not decode, instead of skipping it.
  */
 public record Work(String operator, List<Side> sides, String output, String key, List<String> idLists, boolean left,
     long windowMs, long slideMs, long gapMs, long beforeMs, long afterMs, long behindMs, long idleAfterMs,
     String until, List<Kept> kept, List<Aggregate> aggregates, List<String> carried, String partitionedBy,
-    List<String> changes, Matcher matcher, int stateBytes, boolean failsOnPoison) implements Serializable {
+    List<String> changes, int every, Matcher matcher, int stateBytes, boolean failsOnPoison) implements Serializable {
   static final String NEXT = "\u0001"; // between numbers; JSON has no such character
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final DateTimeFormatter TIME = DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss.SSS");
@@ -322,7 +323,7 @@ public record Work(String operator, List<Side> sides, String output, String key,
         given.text("until"),
         given.list("kept").stream().map(name -> new Kept(name, given.text("factor." + name))).toList(),
         given.list("aggregates").stream().map(Aggregate::of).toList(), given.list("carried"),
-        given.text("partitioned.by"), given.list("changes"), Matcher.of(given.list("matcher")),
+        given.text("partitioned.by"), given.list("changes"), (int) given.number("every"), Matcher.of(given.list("matcher")),
         (int) given.number("state.bytes"), given.text("poison").equals("fail"));
   }
 
@@ -423,8 +424,16 @@ public record Work(String operator, List<Side> sides, String output, String key,
     return eventText(side.id, side.key, side.time, event, event.rest);
   }
 
-  /** The result of a key, of all events so far ({@code totals}), or with the id of the newest one. */
+  /**
+   * The result of a key, of all events so far ({@code totals}), or with the id of the newest one. Null: its next result
+   * comes later.
+   */
   String running(Event event, String[] totals) {
+    for (int i = 0; i < totals.length; i++) {
+      if (aggregates.get(i).how.equals("count") && Long.parseLong(totals[i]) % every != 0) {
+        return null;
+      }
+    }
     if (stateBytes > 0) {
       ByteBuffer state = ByteBuffer.allocate(stateBytes);
       Arrays.stream(totals).forEach(total -> state.putLong(Aggregate.word(total)));
