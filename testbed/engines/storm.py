@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from testbed.engines import zookeeper
 from testbed.engines.base import EngineError, Instance
 from testbed.engines.effective import ClientConfig, Effective, client_configs
 from testbed.engines.jvm import HERE, SOURCES, JvmEngine
@@ -25,10 +26,10 @@ from testbed.ports import free_ports
 from testbed.processes import OwnedProcess
 
 WORKER: Final = 0
-_ROLES: Final = ("worker", "zookeeper", "nimbus", "supervisor")
+_ROLES: Final = ("worker", zookeeper.ROLE, "nimbus", "supervisor")
 _SUPERVISOR: Final = _ROLES.index("supervisor")
 _MAIN: Final = {
-    "zookeeper": ("org.apache.storm.shade.org.apache.zookeeper.server.ZooKeeperServerMain", 128),
+    zookeeper.ROLE: (f"org.apache.storm.shade.{zookeeper.MAIN}", zookeeper.HEAP_MB),
     "nimbus": ("org.apache.storm.daemon.nimbus.Nimbus", 192),
     "supervisor": ("org.apache.storm.daemon.supervisor.Supervisor", 160),
 }
@@ -66,7 +67,7 @@ class StormEngine(JvmEngine):
     def _command(self, instance: int) -> list[str | Path]:
         role = self._roles[instance]
         main, heap_mb = _MAIN[role]
-        arguments = [str(self._folder / "conf" / "zookeeper.cfg")] if role == "zookeeper" else []
+        arguments = [str(self._folder / "zookeeper.cfg")] if role == zookeeper.ROLE else []
         own = []
         if self.node is not None and self._is_on_node(instance):
             # Percent encoding: Storm decodes the option like a part of a URL, and parses its value as JSON.

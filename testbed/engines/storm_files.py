@@ -12,6 +12,7 @@ import yaml
 
 from testbed import gc_log
 from testbed.engines.real import Timeouts
+from testbed.engines.zookeeper import write_zookeeper
 
 WORKER_HEAP_MB: Final = 512
 LOOPBACK: Final = "127.0.0.1"
@@ -33,7 +34,7 @@ def write_cluster(
 ) -> None:  # fmt: skip
     """Make ``folder`` a Storm home whose worker logs to ``log``. ``host``: the address of ZooKeeper and Nimbus.
     ``options``: values as YAML, which replace ours. A topology's options may be among them."""
-    for name in ("conf", "log4j2", "logs", "lib-worker", "zookeeper"):
+    for name in ("conf", "log4j2", "logs", "lib-worker"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for jar in jars:
         link = folder / "lib-worker" / jar.name
@@ -45,7 +46,7 @@ def write_cluster(
         ),
         encoding="utf-8",
     )
-    (folder / "conf" / "zookeeper.cfg").write_text(zookeeper_options(folder, ports, host), encoding="utf-8")
+    write_zookeeper(folder, host=host, port=ports.zookeeper)
     (folder / "log4j2" / "daemon.xml").write_text(_logging(_CONSOLE), encoding="utf-8")
     (folder / "log4j2" / "worker.xml").write_text(_logging(_file(log)), encoding="utf-8")
 
@@ -90,14 +91,6 @@ def storm_options(folder: Path, ports: StormPorts, times: Timeouts, host: str = 
 
 
 JAVA_OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
-
-
-def zookeeper_options(folder: Path, ports: StormPorts, host: str = LOOPBACK) -> str:
-    """Return the content of ZooKeeper's configuration file."""
-    return (
-        f"dataDir={folder / 'zookeeper'}\nclientPort={ports.zookeeper}\nclientPortAddress={host}\n"
-        "tickTime=500\nmaxClientCnxns=0\nadmin.enableServer=false\n"
-    )
 
 
 _LAYOUT: Final = '<PatternLayout pattern="%d{ISO8601} %p %c{1} %m%n"/>'

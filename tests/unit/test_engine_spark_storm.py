@@ -126,7 +126,7 @@ def test_storms_cluster_is_on_the_loopback_interface_and_in_its_folder(tmp_path:
     assert (written["storm.local.hostname"], written["supervisor.slots.ports"]) == ("127.0.0.1", [4])
     assert written["supervisor.worker.timeout.secs"] == 6
     assert written["storm.local.dir"].startswith(str(tmp_path))
-    assert "clientPortAddress=127.0.0.1\n" in (tmp_path / "conf" / "zookeeper.cfg").read_text(encoding="utf-8")
+    assert "clientPortAddress=127.0.0.1\n" in (tmp_path / "zookeeper.cfg").read_text(encoding="utf-8")
     assert f'fileName="{tmp_path}/worker.log"' in (tmp_path / "log4j2" / "worker.xml").read_text(encoding="utf-8")
 
 
