@@ -1,4 +1,4 @@
-"""The fault of one run: one worker is delayed, paused or killed. Injection and healing are verified and reported.
+"""The fault of one run: one process is delayed, paused or killed. Injection and healing are verified and reported.
 
 PGVal delays the packets of one worker by less and by more than the timeout (`testbed.campaign.delay`), or removes the
 worker. A pause does not need root: below the timeout the other members see a slow worker, above it they declare it
@@ -20,7 +20,9 @@ from faults.fault import State, new_id, record
 from faults.topic import FaultsTopicWriter
 from testbed.campaign.delay import ABOVE_TIMEOUT, BELOW_TIMEOUT, delay
 from testbed.campaign.matrix import Run
+from testbed.campaign.plan import LEADER
 from testbed.engines.base import EngineError, ProcessEngine
+from testbed.engines.real import RealEngine
 from testbed.node import NodeRelay
 
 PAUSED_SHARE: Final = 0.5
@@ -34,6 +36,7 @@ _KIND: Final = {
     "pause_below_timeout": "process_pause",
     "pause_above_timeout": "process_pause",
     "crash": "process_kill",
+    LEADER: "process_kill",
 }
 
 
@@ -56,6 +59,7 @@ class RunFault:
         """``relay`` carries the packets of the worker that is delayed; ``probe`` accepts its connections."""
         self._run = run
         self._engine = engine
+        self._hit = engine.leader if run.cell.fault == LEADER and isinstance(engine, RealEngine) else _WORKER
         self._lasts = lasts_seconds
         self._timeout = timeout_seconds
         self._stop = stop
@@ -72,7 +76,7 @@ class RunFault:
         fault = self._run.cell.fault
         if fault == "none":
             return frozenset()
-        return frozenset({_WORKER, *self._supervisors}) if fault == "crash" else frozenset({_WORKER})
+        return frozenset({self._hit, *self._supervisors}) if fault == "crash" else frozenset({self._hit})
 
     @property
     def may_end_later(self) -> frozenset[int]:
@@ -89,7 +93,9 @@ class RunFault:
         if fault == "none":
             self._sham()
         elif fault == "crash":
-            self._crash()
+            self._crash(self._hit, *self._supervisors)
+        elif fault == LEADER:
+            self._crash(self._hit)
         elif fault == "delay_above_timeout":
             self._delay(ABOVE_TIMEOUT * self._timeout)
         elif fault == "delay_below_timeout":
@@ -110,9 +116,8 @@ class RunFault:
             self._publish("heal_started")
             self._publish("healed")
 
-    def _crash(self) -> None:
-        """Kill the worker, and any process that would restart it at once, for the whole failure phase."""
-        numbers = (_WORKER, *self._supervisors)
+    def _crash(self, *numbers: int) -> None:
+        """Kill a process, and any that would restart it at once, for the whole failure phase."""
         pids = [i.pid for i in self._engine.instances if i.number in numbers and i.pid is not None]
         self._publish("injected")
         for number in reversed(numbers):
@@ -196,7 +201,7 @@ class RunFault:
 
     def _publish(self, state: State) -> None:
         cell = self._run.cell
-        name, target = self._name, f"{self._engine.name}-{_WORKER}"
+        name, target = self._name, f"{self._engine.name}-{self._hit}"
         published = record(
             self._id, name, _KIND[cell.fault], target, state, datetime.now(UTC), "campaign", self._run.seed,
             {"seconds": self._lasts},

@@ -13,7 +13,7 @@ from faults.errors import FaultRefused
 from generator.workloads.kinds import built, named
 from testbed.campaign import scheduled
 from testbed.campaign.cell import Cell
-from testbed.campaign.plan import REFERENCE, CampaignPlan, FaultName, PlanError
+from testbed.campaign.plan import LEADER, REFERENCE, CampaignPlan, FaultName, PlanError
 from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import Guarantee
 
@@ -66,7 +66,11 @@ def matrix(plan: CampaignPlan) -> Matrix:
                 left_out.append(reason)
                 continue
             for fault, axes in product(plan.faults, plan.combinations(engine)):
-                reason = _no_shuffle(engine, workload, plan, dict(axes)) or _no_standby(engine, plan, dict(axes), fault)
+                reason = (
+                    _no_shuffle(engine, workload, plan, dict(axes))
+                    or _no_standby(engine, plan, dict(axes), fault)
+                    or _no_target(engine, plan.on(axes), fault)
+                )
                 if reason is not None:
                     left_out.append(reason)
                     continue
@@ -150,6 +154,16 @@ def _no_standby(engine: str, plan: CampaignPlan, axes: Mapping[str, str], fault:
         return "flink has no standby instance in a run with a schedule of faults."
     if engine == "kafka_streams" and 0 < wanted >= min(plan.workers(axes)):
         return "A standby replica of kafka_streams is on another instance, and with parallelism 1 there is none."
+    return None
+
+
+def _no_target(engine: str, plan: CampaignPlan, fault: FaultName) -> str | None:
+    its = None if engine == REFERENCE else REGISTRY[engine].engine
+    if fault == LEADER and not (its and its.is_led):
+        return f"{engine} has no process that directs the others, as {fault} needs."
+    # The targets of schedules are the processes of the demo's engines.
+    if fault in plan.schedules and its and (setup := its.setup(plan.engine_options.get(engine, {}))):
+        return f"{engine} has no run of a schedule of faults with {' and '.join(setup)}."
     return None
 
 

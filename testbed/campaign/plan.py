@@ -26,8 +26,9 @@ from validator.model import documents
 
 FaultName = str
 """One of `FAULTS`, or the name of a schedule of the plan."""
+LEADER: Final = "crash_leader"
 FAULTS: Final = (
-    "none", "delay_below_timeout", "delay_above_timeout", "pause_below_timeout", "pause_above_timeout", "crash"
+    "none", "delay_below_timeout", "delay_above_timeout", "pause_below_timeout", "pause_above_timeout", "crash", LEADER
 )  # fmt: skip
 DELAYS: Final = ("delay_below_timeout", "delay_above_timeout")
 
@@ -379,6 +380,8 @@ class CampaignPlan(Section):
                 raise ValueError(f"axes: {option[0]} is not one of engines; remove {name}, or add the engine")
         for engine in self.engines:
             try:
+                if engine != REFERENCE:
+                    REGISTRY[engine].engine.check_options(self.engine_options.get(engine, {}))
                 session = self.timeouts_of(engine).session_timeout_seconds
             except EngineRefused as refused:
                 raise ValueError(str(refused).rstrip(".")) from refused

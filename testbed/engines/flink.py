@@ -1,7 +1,7 @@
 """Flink as a cluster of processes: one JobManager that runs the job, and TaskManagers with one slot each.
 
-The JobManager has no standby (high availability needs ZooKeeper or Kubernetes). After a restart it continues from the
-newest completed checkpoint, as an operator would do.
+After a restart the JobManager continues from the newest completed checkpoint, as an operator would do. With option
+`high-availability.type: zookeeper` there are two, and Flink keeps in ZooKeeper which one leads, and the checkpoint.
 """
 
 from __future__ import annotations
@@ -11,13 +11,23 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
+from testbed.engines import zookeeper
 from testbed.engines.base import EngineError
 from testbed.engines.effective import Effective, client_configs
-from testbed.engines.flink_config import JOBMANAGER_HEAP_MB, TASKMANAGER_JVM_OPTIONS, write_config, write_job
+from testbed.engines.flink_config import (
+    HIGH_AVAILABILITY,
+    JOBMANAGER_HEAP_MB,
+    LOOPBACK,
+    TASKMANAGER_JVM_OPTIONS,
+    THROUGH_ZOOKEEPER,
+    write_config,
+    write_job,
+)
 from testbed.engines.flink_guarantee import effective_of
 from testbed.engines.flink_jars import flink_jars
 from testbed.engines.jvm import GENERIC, HERE, SOURCES, JvmEngine
@@ -41,7 +51,8 @@ _OPENS: Final = [
 
 
 class FlinkEngine(JvmEngine):
-    """Instances: ``parallelism`` TaskManagers, then ``standby`` additional ones, then the JobManager."""
+    """Instances: ``parallelism`` TaskManagers, then ``standby`` additional ones, then the JobManager; with high
+    availability then its standby, and ZooKeeper."""
 
     name = "flink"
     guarantees = ("exactly_once", "at_least_once")
@@ -51,18 +62,24 @@ class FlinkEngine(JvmEngine):
     lock = HERE / "flink.lock"
     sources: tuple[Path, ...] = (SOURCES / "FlinkJob.java", *GENERIC)
     standbys = 1
+    setups: Mapping[str, tuple[str, ...]] = MappingProxyType({HIGH_AVAILABILITY: ("NONE", THROUGH_ZOOKEEPER)})
+    is_led = True
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
         """Raises EngineRefused."""
         workers = ["worker"] * settings.parallelism + ["standby"] * settings.standby
-        super().__init__(settings, folder, roles=[*workers, "jobmanager"])
+        more = ("jobmanager", zookeeper.ROLE) if self.setup(settings.options) else ()
+        super().__init__(settings, folder, roles=[*workers, "jobmanager", *more])
         self.jobmanager = len(workers)
-        """The JobManager's number among the instances."""
-        rpc_port, rest_port = free_ports(2)
-        self.rest_url = f"http://127.0.0.1:{rest_port}"
+        """The number among the instances of the JobManager, of several of the first."""
+        self._jobmanagers = range(self.jobmanager, self.jobmanager + self._roles.count("jobmanager"))
+        rpc_port, self._zookeeper_port, *rest_ports = free_ports(2 + len(self._jobmanagers))
+        self._rest_urls = {
+            n: f"http://{LOOPBACK}:{port}" for n, port in zip(self._jobmanagers, rest_ports, strict=True)
+        }
         self._job_id = uuid.uuid4().hex
         self._starts = [0] * len(self._roles)
-        write_config(settings, folder, rpc_port=rpc_port, rest_port=rest_port)
+        write_config(settings, folder, rpc_port=rpc_port, zookeeper_port=self._zookeeper_port)
         self._job = write_job(settings, folder)
 
     @classmethod
@@ -73,13 +90,22 @@ class FlinkEngine(JvmEngine):
     def _command(self, instance: int) -> list[str | Path]:
         logging = f"-Dlog4j2.configurationFile=file:{self._folder}/log4j2.properties"
         self._starts[instance] += 1
-        if instance == self.jobmanager:
-            snapshot = self._latest_snapshot()
+        if self._roles[instance] == zookeeper.ROLE:
+            host = LOOPBACK if self.node is None else self.node.host
+            file = zookeeper.write_zookeeper(self._folder, host=host, port=self._zookeeper_port)
+            return self._java(
+                f"org.apache.flink.shaded.zookeeper3.{zookeeper.MAIN}", str(file),
+                heap_mb=zookeeper.HEAP_MB, options=[logging],
+            )  # fmt: skip
+        if instance in self._jobmanagers:
+            # With high availability, ZooKeeper has the newest checkpoint.
+            snapshot = None if self._has_standby else self._latest_snapshot()
+            rest_port = self._rest_urls[instance].rpartition(":")[2]
             return self._java(
                 "org.apache.flink.container.entrypoint.StandaloneApplicationClusterEntryPoint",
                 "--configDir", str(self._folder), "--job-classname", self.sources[0].stem, "--job-id", self._job_id,
                 *(["--fromSavepoint", str(snapshot)] if snapshot else []),
-                str(self._job),
+                "-D", f"rest.port={rest_port}", str(self._job),
                 heap_mb=JOBMANAGER_HEAP_MB, options=[*_OPENS, logging],
             )  # fmt: skip
         options = {"taskmanager.resource-id": self._resource(instance)}
@@ -91,6 +117,21 @@ class FlinkEngine(JvmEngine):
             heap_mb=_TASKMANAGER_HEAP_MB, options=[*_OPENS, *TASKMANAGER_JVM_OPTIONS, logging],
         )  # fmt: skip
 
+    @property
+    def _has_standby(self) -> bool:
+        return len(self._jobmanagers) > 1
+
+    @property
+    def leader(self) -> int:
+        """The number of the JobManager that leads; of several, the first if none does."""
+        living = [number for number in self._jobmanagers if self.instances[number].alive]
+        return next((number for number in living if _leads(self._log_since_start(number))), self.jobmanager)
+
+    @property
+    def rest_url(self) -> str:
+        """The address of the leading JobManager's REST interface."""
+        return self._rest_urls[self.leader]
+
     def _resource(self, instance: int) -> str:
         """Return an id that differs at each start, so that a dead TaskManager is not confused with its successor."""
         return f"taskmanager-{instance}-{self._starts[instance]}"
@@ -101,11 +142,13 @@ class FlinkEngine(JvmEngine):
         return max(found, key=lambda path: path.stat().st_mtime_ns).parent if found else None
 
     def _is_ready(self, instance: int) -> bool:
-        """Return whether the instance is ready. The JobManager: the job runs, all of it on live TaskManagers. A
-        TaskManager: it is registered."""
+        """Return whether the instance is ready. A JobManager: the job runs, all of it on live TaskManagers (a standby
+        asks the leading one). A TaskManager: it is registered."""
+        if self._roles[instance] == zookeeper.ROLE:
+            return "binding to port" in self._log_since_start(instance)
         try:
-            if instance == self.jobmanager:
-                return self._runs_on_the_living()
+            if instance in self._jobmanagers:
+                return self._runs_on_the_living(self._rest_urls[instance])
             return self._resource(instance) in self._registered()
         except (urllib.error.URLError, OSError, ValueError, KeyError):
             return False  # not up yet, or in a recovery
@@ -113,11 +156,11 @@ class FlinkEngine(JvmEngine):
     def _registered(self) -> set[str]:
         return {manager["id"] for manager in self._rest("/taskmanagers")["taskmanagers"]}
 
-    def _runs_on_the_living(self) -> bool:
-        job = self._rest(f"/jobs/{self._job_id}")
+    def _runs_on_the_living(self, url: str) -> bool:
+        job = self._rest(f"/jobs/{self._job_id}", url=url)
         if job["state"] != "RUNNING":
             return False
-        living = {self._resource(i.number) for i in self.instances if i.alive and i.number != self.jobmanager}
+        living = {self._resource(i.number) for i in self.instances if i.alive and i.number < self.jobmanager}
         tasks = self._tasks(job)
         return all(status == "RUNNING" for status, _ in tasks) and {where for _, where in tasks} <= living
 
@@ -172,7 +215,7 @@ class FlinkEngine(JvmEngine):
         clients = [
             client
             for i in self.instances
-            if i.alive and i.number != self.jobmanager
+            if i.alive and i.number < self.jobmanager
             for client in client_configs(self._log_since_start(i.number))
         ]
         return effective_of(str(checkpoints["mode"]), int(checkpoints["interval"]), clients, cluster)
@@ -193,10 +236,15 @@ class FlinkEngine(JvmEngine):
             pass  # the job does not run, or the JobManager has ended together with the job
         super().stop(max(1.0, deadline - time.monotonic()))
 
-    def _rest(self, path: str, body: dict[str, object] | None = None) -> Any:
+    def _rest(self, path: str, body: dict[str, object] | None = None, url: str | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(  # noqa: S310 - our own address
-            self.rest_url + path, data, headers={"Content-Type": "application/json"}
+            (url or self.rest_url) + path, data, headers={"Content-Type": "application/json"}
         )
         with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS_MAX) as answer:  # noqa: S310
             return json.load(answer)
+
+
+def _leads(log: str) -> bool:
+    """Return whether the JobManager with this log has the lead."""
+    return log.rfind("was granted leadership") > log.rfind("was revoked leadership")

@@ -50,8 +50,14 @@ _CONFIG_LOGGERS: Final = (
 )
 
 
-def write_config(settings: RealEngineSettings, folder: Path, *, rpc_port: int, rest_port: int) -> None:
-    """Write ``config.yaml`` and ``log4j2.properties`` to ``folder``."""
+HIGH_AVAILABILITY: Final = "high-availability.type"
+THROUGH_ZOOKEEPER: Final = "zookeeper"
+"""The value of `HIGH_AVAILABILITY` with which a second JobManager takes over from a dead one."""
+
+
+def write_config(settings: RealEngineSettings, folder: Path, *, rpc_port: int, zookeeper_port: int) -> None:
+    """Write ``config.yaml`` and ``log4j2.properties`` to ``folder``. A JobManager has its REST port on its command
+    line. With high availability it takes a free RPC port, and writes it to ZooKeeper."""
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     times = settings.timeouts
     host = LOOPBACK if settings.node is None else settings.node.host
@@ -61,7 +67,6 @@ def write_config(settings: RealEngineSettings, folder: Path, *, rpc_port: int, r
         "jobmanager.bind-host": host,
         "rest.address": LOOPBACK,
         "rest.bind-address": LOOPBACK,
-        "rest.port": rest_port,
         "taskmanager.bind-host": host,
         "taskmanager.host": host,
         "taskmanager.numberOfTaskSlots": 1,
@@ -88,6 +93,11 @@ def write_config(settings: RealEngineSettings, folder: Path, *, rpc_port: int, r
         "resourcemanager.standalone.start-up-time": "60s",
         "slot.request.timeout": "60000ms",
         "io.tmp.dirs": str(folder / "tmp"),
+        # Without high availability, these have no effect.
+        "high-availability.cluster-id": settings.group,
+        "high-availability.storageDir": f"file://{folder}/high-availability",
+        "high-availability.zookeeper.quorum": f"{host}:{zookeeper_port}",
+        "high-availability.zookeeper.client.session-timeout": _ms(times.session_timeout_seconds),
         **settings.options,
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(options, sort_keys=False), encoding="utf-8")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -251,6 +252,10 @@ class RealEngine(ProcessEngine):
     """Whether it supports a commit interval of 0."""
     standbys: int = 0
     """The most standby instances that it supports."""
+    setups: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """Those of its own options that decide which processes it has: name -> values, the default first."""
+    is_led: bool = False
+    """Whether one of its processes is the `leader`."""
 
     def __init__(self, settings: RealEngineSettings, folder: Path, *, roles: Sequence[str]) -> None:
         """Raises EngineRefused if the engine or its job does not support ``settings``."""
@@ -261,6 +266,7 @@ class RealEngine(ProcessEngine):
                 f"{self.name} has no job for workload {settings.workload}; use {' or '.join(self.workloads())}, "
                 "or another engine."
             )
+        self.check_options(settings.options)
         if settings.standby > self.standbys:
             raise EngineRefused(f"{self.name} has no standby workers; leave standby at 0.")
         if settings.timeouts.commit_interval_seconds == 0 and not self.commits_without_pause:
@@ -274,6 +280,26 @@ class RealEngine(ProcessEngine):
     @abstractmethod
     def require(cls) -> None:
         """Raise a PrerequisiteError if this machine lacks what the engine needs. Downloads nothing."""
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, str]) -> None:
+        """Raise EngineRefused if the test bed has no processes for one of the engine's own ``options``."""
+        for name, values in cls.setups.items():
+            if options.get(name, values[0]) not in values:
+                raise EngineRefused(
+                    f"The test bed has no {cls.name} with {name} {options[name]}; use {' or '.join(values)}."
+                )
+
+    @classmethod
+    def setup(cls, options: Mapping[str, str]) -> tuple[str, ...]:
+        """Return those of ``options``, as text, with which the engine has other processes than by default."""
+        chosen = {name: options.get(name, values[0]) for name, values in cls.setups.items()}
+        return tuple(f"{name} {value}" for name, value in chosen.items() if value != cls.setups[name][0])
+
+    @property
+    def leader(self) -> int:
+        """The number of the process that directs the others now, if the engine `is_led`."""
+        raise NotImplementedError(self.name)
 
     @classmethod
     def workloads(cls) -> tuple[str, ...]:

@@ -50,6 +50,8 @@ class StormEngine(JvmEngine):
     guarantees = ("at_least_once", "at_most_once")
     lock = HERE / "storm.lock"
     sources = (SOURCES / "StormJob.java",)
+    is_led = True
+    leader = _ROLES.index("nimbus")
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
         """Raises EngineRefused."""

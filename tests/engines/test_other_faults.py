@@ -1,5 +1,7 @@
 """Faults other than the death of a worker, under exactly once. The expectations were written before the first run:
 
+- of two JobManagers with ZooKeeper the leading one is SIGKILLed and stays dead: the other one continues from the newest
+  checkpoint, with the same result;
 - the JobManager is SIGKILLed and continues from its newest checkpoint: nothing is missing, no id occurs twice;
 - a worker is stopped (SIGSTOP) until it is considered dead and replaced, then continues: its further writes belong to
   fenced and aborted transactions, so nothing is missing and no id occurs twice;
@@ -53,6 +55,27 @@ def test_a_killed_jobmanager_loses_and_repeats_nothing(run: KilledRun, tmp_path:
         engine.restart(engine.jobmanager)
         engine.ready(READY_SECONDS_MAX)
         run.finish()
+        engine.stop()
+    assert_exactly_once(run, tmp_path / "sidecar", effective)
+
+
+def test_a_standby_takes_over_from_a_jobmanager_that_stays_dead(run: KilledRun, tmp_path: Path) -> None:
+    options = {"high-availability.type": "zookeeper"}
+    with run.engine("flink", tmp_path / "engine", options=options) as engine:
+        assert isinstance(engine, FlinkEngine)
+        engine.start()
+        engine.ready(READY_SECONDS_MAX)
+        effective, victim = engine.effective(), engine.leader
+        run.start_load()
+        run.await_half_way()
+        run.await_answers(uncommitted=True)
+        engine.kill(victim)
+        run.finish()
+        assert [one.alive for one in engine.instances if one.number == victim] == [False]
+        assert engine.leader == engine.jobmanager + (victim == engine.jobmanager)
+        engine.restart(victim)
+        engine.ready(READY_SECONDS_MAX)
+        assert engine.leader != victim, "the restarted one stands by"
         engine.stop()
     assert_exactly_once(run, tmp_path / "sidecar", effective)
 

@@ -20,10 +20,12 @@ from testbed.campaign.fault import RunFault
 from testbed.campaign.journal import CampaignJournal, Heading
 from testbed.campaign.matrix import Run
 from testbed.campaign.one_run import OneRun
-from testbed.campaign.plan import FaultName
+from testbed.campaign.plan import LEADER, FaultName
 from testbed.campaign.scheduled import ScheduledFaults
 from testbed.campaign.table import table
 from testbed.engines.base import ProcessEngine
+from testbed.engines.flink import FlinkEngine
+from testbed.engines.real import RealEngineSettings
 from testbed.stop import Stop
 from tests.unit.campaign_results import plan
 
@@ -80,12 +82,13 @@ def test_a_death_is_noticed_unless_a_fault_may_cause_it(engine: Sleepers) -> Non
     [
         ("none", set(), set()),
         ("crash", {0, 2}, {0}),
+        ("crash_leader", {0}, {0}),
         ("delay_above_timeout", {0}, {0}),
         ("pause_below_timeout", {0}, {0}),
     ],
 )
 def test_only_the_worker_of_the_fault_and_its_supervisor_may_end(
-    engine: Sleepers, fault: FaultName, meanwhile: set[int], later: set[int]
+    engine: Sleepers, tmp_path: Path, fault: FaultName, meanwhile: set[int], later: set[int]
 ) -> None:
     def of(engine: ProcessEngine) -> RunFault:
         run = replace(RUN, cell=replace(RUN.cell, fault=fault))
@@ -97,6 +100,9 @@ def test_only_the_worker_of_the_fault_and_its_supervisor_may_end(
     assert (of(engine).may_end, of(engine).may_end_later) == (meanwhile, later)
     unsupervised: Any = SimpleNamespace(instances=engine.instances[:2])
     assert (of(unsupervised).may_end, of(unsupervised).may_end_later) == (meanwhile - {2}, set())
+    if fault == LEADER:
+        with FlinkEngine(RealEngineSettings(bootstrap_servers="127.0.0.1:1", parallelism=2), tmp_path) as led:
+            assert (of(led).may_end, of(led).may_end_later) == ({led.jobmanager}, set())
 
 
 @pytest.mark.parametrize(("fault", "is_noticed"), [("kill", True), ("poison", False)])

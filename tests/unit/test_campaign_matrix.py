@@ -46,6 +46,10 @@ ROOT = Path(__file__).parents[2]
         ({"parallelism": 6}, "parallelism: "),
         ({"parallelism": 3}, "partitions (2) is below parallelism (3)"),
         ({"engine_options": {"reference": {"a": "b"}}}, "reference has no options; use flink"),
+        (
+            {"engine_options": {"flink": {"high-availability.type": "kubernetes"}}},
+            "high-availability.type kubernetes; ",
+        ),
         ({"engines": ["reference"], "poison": "fail"}, "poison: reference always skips; use skip, or other engines"),
         ({"axes": {"storm.topology.workers": [1]}}, "storm is not one of engines; remove storm.topology.workers"),
         ({"axes": {"kafka.acks": ["all"]}}, "axes.kafka.acks: kafka.acks is not an axis; use rate, "),
@@ -388,3 +392,21 @@ def test_only_refuses_a_value_that_the_plan_does_not_have(text: str, sentence: s
     wanted = plan()
     with pytest.raises(PlanError, match=sentence):
         only(runs(matrix(wanted).cells, wanted), [text])
+
+
+def test_a_setup_of_an_engine_is_an_axis_and_its_leader_a_target() -> None:
+    axis = "flink.high-availability.type"
+    wanted = plan(engines=["kafka_streams", "flink"], guarantees=["exactly_once"], repetitions=1,
+                  faults=["crash_leader", "often"], schedules={"often": KILLS["schedules"]["often"]},
+                  axes={axis: ["NONE", "zookeeper"]})  # fmt: skip
+    found = matrix(wanted)
+    assert [(cell.engine, cell.fault, cell.setting) for cell in found.cells] == [
+        ("kafka_streams", "often", ""),
+        ("flink", "crash_leader", f"{axis} NONE"),
+        ("flink", "crash_leader", f"{axis} zookeeper"),
+        ("flink", "often", f"{axis} NONE"),
+    ]
+    assert found.left_out == (
+        "kafka_streams has no process that directs the others, as crash_leader needs.",
+        "flink has no run of a schedule of faults with high-availability.type zookeeper.",
+    )

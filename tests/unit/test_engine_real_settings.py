@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,46 @@ def test_flinks_cluster_is_workers_then_standby_then_jobmanager(tmp_path: Path) 
     assert options["execution.checkpointing.interval"] == "5000ms"
     assert (options["heartbeat.interval"], options["heartbeat.timeout"]) == (1000, 3000)
     assert "job.transaction.timeout.ms=30000\n" in (tmp_path / "job.properties").read_text()
+
+
+def test_flink_with_high_availability_has_a_second_jobmanager_and_zookeeper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FlinkEngine, "class_path", classmethod(lambda _: []))  # nothing is downloaded
+    engine = FlinkEngine(settings(options={"high-availability.type": "zookeeper"}, group="clicks"), tmp_path)
+    assert [i.role for i in engine.instances] == ["worker", "jobmanager", "jobmanager", "zookeeper"]
+    options = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    assert (options["high-availability.type"], options["high-availability.cluster-id"]) == ("zookeeper", "clicks")
+    assert options["high-availability.zookeeper.client.session-timeout"] == "6000ms"
+    first, second, zookeeper = ([str(part) for part in engine._command(number)] for number in (1, 2, 3))
+    rest_ports = [next(part for part in command if part.startswith("rest.port=")) for command in (first, second)]
+    assert rest_ports[0] != rest_ports[1]
+    assert zookeeper[-2].endswith(".zookeeper.server.ZooKeeperServerMain")
+    written = Path(zookeeper[-1]).read_text()
+    assert f"clientPort={options['high-availability.zookeeper.quorum'].partition(':')[2]}\n" in written
+    with pytest.raises(EngineRefused, match=r"no flink with high-availability.type kubernetes; use NONE or zookeeper"):
+        FlinkEngine(settings(options={"high-availability.type": "kubernetes"}), tmp_path)
+
+
+def test_the_leading_jobmanager_is_the_live_one_that_has_the_lead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = FlinkEngine(settings(options={"high-availability.type": "zookeeper"}), tmp_path)
+    assert engine.leader == engine.jobmanager == 1
+    granted, revoked = "Runner was granted leadership with leader id 7\n", "Runner was revoked leadership\n"
+
+    def given(alive: tuple[bool, bool], *logs: str) -> int:
+        for number, log in enumerate(logs, start=1):
+            (tmp_path / f"flink-{number}.log").write_text(log)
+        found = [replace(one, alive=one.number in (1, 2) and alive[one.number - 1]) for one in engine.instances]
+        with monkeypatch.context() as patch:
+            patch.setattr(FlinkEngine, "instances", found)
+            return engine.leader
+
+    assert given((True, True), granted, "") == 1
+    assert given((True, True), granted + revoked, granted) == 2
+    assert given((False, True), granted, granted) == 2
+    assert given((True, True), revoked + granted, granted + revoked) == 1
 
 
 def plan(engine: str, workload: str | None = None) -> Any:
