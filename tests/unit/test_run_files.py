@@ -41,7 +41,10 @@ def test_sidecar_generator_and_engine_agree(tmp_path: Path, workload: str, engin
     assert 0 < sent.events_per_event_second <= 1000 * 1.1
     settings = topics.engine("127.0.0.1:1", 1500)
     assert EngineSettings.model_validate_json(settings.model_dump_json()) == settings
-    others = {"map": "passthrough", "filter": "passthrough", "windowed_join": "tumbling", "interval_join": "interval"}
+    others = {
+        **{"map": "passthrough", "filter": "passthrough", "windowed_join": "tumbling", "interval_join": "interval"},
+        "rule_match": "running_aggregate",
+    }
     kind = config.oracle.kind
     assert settings.operator == others.get(kind, kind if kind == "running_aggregate" else kind.removesuffix("_window"))
     assert (settings.join is not None) == (kind.endswith("_join"))
