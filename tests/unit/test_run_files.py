@@ -42,7 +42,10 @@ def test_sidecar_generator_and_engine_agree(tmp_path: Path, workload: str, engin
     settings = topics.engine("127.0.0.1:1", 1500)
     assert EngineSettings.model_validate_json(settings.model_dump_json()) == settings
     others = {
-        **{"map": "passthrough", "filter": "passthrough", "windowed_join": "tumbling", "interval_join": "interval"},
+        "map": "passthrough",
+        "filter": "passthrough",
+        "windowed_join": "tumbling",
+        "interval_join": "interval",
         "rule_match": "running_aggregate",
     }
     kind = config.oracle.kind
