@@ -13,7 +13,7 @@ from typing import Final
 from faults.section import text_of
 from testbed import node
 from testbed.broker import JARS_LOCK
-from testbed.campaign import formats, html, journal, result, scheduled, searches
+from testbed.campaign import formats, html, journal, result, scheduled, searches, sustained
 from testbed.campaign.environment import CampaignEnvironment
 from testbed.campaign.journal import CampaignJournal, Failure, Heading
 from testbed.campaign.live import LiveMetrics, LiveServer
@@ -41,7 +41,7 @@ def run(given: argparse.Namespace) -> int:
 
     Raises PlanError, PrerequisiteError, and KeyboardInterrupt after a signal, when everything is removed.
     """
-    plan = load(Path(given.plan), given.scale)
+    plan = sustained.resolved(load(Path(given.plan), given.scale), Path(given.plan).parent)
     whole = matrix(plan)
     chosen = only(runs(whole.cells, plan), given.only)
     folder = plan.results
@@ -140,7 +140,9 @@ def describe(plan: CampaignPlan, whole: Matrix, chosen: Sequence[Run]) -> str:
     width = max(len(one.cell.name) for one in chosen)
     for cell in dict.fromkeys(one.cell for one in chosen):
         marks = [f"{one.repetition}{' done' if one.name in done else ''}" for one in chosen if one.cell == cell]
-        lines.append(f"  {cell.name:<{width}}  repetitions {', '.join(marks)}")
+        rate = plan.sustained.get(sustained.calm(cell).name)
+        at = "" if rate is None else f", {rate:,} events/s"
+        lines.append(f"  {cell.name:<{width}}  repetitions {', '.join(marks)}{at}")
     return "\n".join(lines)
 
 
@@ -183,7 +185,7 @@ def _remaining_time(plan: CampaignPlan, of: Sequence[Run]) -> str:
 
 def _seconds_most(plan: CampaignPlan, one: Run) -> float:
     """Most seconds of a run, except for the time that healing takes. Raises PlanError."""
-    own = plan.on(one.cell.axes)
+    own = sustained.plan_of(plan, one.cell)
     most = own.preload + own.phases.seconds_most + AROUND_SECONDS
     if one.cell.fault in own.schedules:
         most += scheduled.scenario(one.cell, own, one.seed).timeline.seconds - own.phases.failure

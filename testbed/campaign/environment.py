@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from testbed.broker import BrokerError, EmbeddedBroker
-from testbed.campaign import counters, latencies, output_series, sampler, scheduled
+from testbed.campaign import counters, latencies, output_series, sampler, scheduled, sustained
 from testbed.campaign.live import LiveMetrics
 from testbed.campaign.matrix import Run
 from testbed.campaign.one_run import OneRun
@@ -56,7 +56,7 @@ class CampaignEnvironment:
 
     def run(self, run: Run) -> RunResult:
         """Do one run and store its whole report beside its result. Raises the errors of `OneRun.do`."""
-        return self.trial(run, self._plan.on(run.cell.axes))[0]
+        return self.trial(run, sustained.plan_of(self._plan, run.cell))[0]
 
     def trial(self, run: Run, plan: CampaignPlan) -> tuple[RunResult, list[Sample], list[counters.Row]]:
         """Do one run by ``plan``, which differs in rate and phases; also return what its processes used, and what the

@@ -155,8 +155,8 @@ def _defaults(section: type[Section]) -> dict[str, Any]:
 
 
 def _flat(settings: dict[str, Any]) -> dict[str, Any]:
-    """``settings`` with each schedule, shape and phase as a key of its own."""
-    parts = ("schedules", "shapes", "phases")
+    """``settings`` with each schedule, shape, phase and rate as a key of its own."""
+    parts = ("schedules", "shapes", "phases", "sustained")
     found = {name: value for name, value in settings.items() if name not in parts}
     for part in parts:
         found |= {f"{part}.{name}": value for name, value in settings.get(part, {}).items()}

@@ -106,6 +106,8 @@ _CHOSEN: Final = (
     "parallelism", "partitions", "brokers", "poison", "timeouts", "standby", "commit_interval", "session_timeout"
 )  # fmt: skip
 _AXES: Final = (*_GIVEN, *_CHOSEN)
+_OF_ALL_CELLS: Final = {"axes", "scales", "of_sustained", "sustained"}
+"""What the plan of one cell does not have."""
 
 
 def is_choice(axis: str) -> bool:
@@ -154,6 +156,16 @@ class Phases(Section):
         return self.seconds + longer
 
 
+class OfSustained(Section):
+    """A share of the rate that a search found."""
+
+    share: Annotated[float, Field(gt=0, le=1)]
+    search: Path
+    """The plan of the search, relative to the file of this one."""
+    scale: str | None = None
+    """The scale with which the search ran."""
+
+
 class CampaignPlan(Section):
     """A matrix of runs and their common settings."""
 
@@ -172,6 +184,10 @@ class CampaignPlan(Section):
     phases: Phases = Phases()
     rate: Annotated[int, Field(ge=PAGES, le=200_000)] = 3000
     """Events per second."""
+    of_sustained: OfSustained | None = None
+    """Instead of ``rate``: of each engine, workload, guarantee and number of workers its own."""
+    sustained: Mapping[str, int] = {}
+    """Cell without its fault -> rate. `testbed.campaign.sustained` finds them; a file has none."""
     window: Annotated[Seconds, Field(gt=0)] = 1.0
     keys: Annotated[int, Field(ge=1, le=100_000)] = PAGES
     """Keys of the load: each has a cell, and a part of the engine's state, in each window."""
@@ -264,6 +280,7 @@ class CampaignPlan(Section):
                 "axes",
                 "repeats",
                 "scales",
+                *(() if self.of_sustained is None else ("rate",)),
             },
         )
 
@@ -288,8 +305,12 @@ class CampaignPlan(Section):
             else:
                 options.setdefault(option[0], {})[option[1]] = value
         where = ", ".join(f"{name} {value}" for name, value in axes)
-        plan = {**self.model_dump(mode="json", exclude={"axes", "scales"}), **values, "engine_options": options}
+        plan = {**self.model_dump(mode="json", exclude=_OF_ALL_CELLS), **values, "engine_options": options}
         return parse(plan, f"axes ({where})")
+
+    def at(self, rate: int, where: str) -> CampaignPlan:
+        """The plan with another rate. Raises PlanError if it is too low or too high."""
+        return parse({**self.model_dump(mode="json", exclude=_OF_ALL_CELLS), "rate": rate}, f"rate ({where})")
 
     def workers(self, axes: Mapping[str, str]) -> Sequence[int]:
         """The numbers of workers with which the cell with these axes runs: several if a search tries them."""
@@ -328,6 +349,10 @@ class CampaignPlan(Section):
         rates, instances = (None, None) if self.search is None else (self.search.rates, self.search.instances)
         if rates and "rate" in self.axes:
             raise ValueError("a search sets the rate of its trials; remove axes.rate")
+        if self.of_sustained is not None and ("rate" in self.model_fields_set or "rate" in self.axes):
+            raise ValueError("of_sustained sets the rate of each cell; remove rate")
+        if self.of_sustained is not None and self.search is not None:
+            raise ValueError("a search sets the rate of its trials; remove of_sustained")
         if instances and "parallelism" in self.axes:
             raise ValueError("a search sets the instances of its trials; remove axes.parallelism")
         if instances and instances[1] > min(WORKERS_MAX, self.partitions):
@@ -358,7 +383,8 @@ class CampaignPlan(Section):
                 share = min(self.update_percent, 100 - self.update_percent) / 100
             if self.hot_share is not None and "hot_share" not in type(workload).model_fields:
                 raise ValueError(f"hot_share: {workload.kind} has no hot keys; remove it, or use NexMark's workloads")
-            if least * self.window * share < keys:
+            # A rate that is a share of another one is known later, with the cell.
+            if self.of_sustained is None and least * self.window * share < keys:
                 rarest = workload.streams[-1].name
                 raise ValueError(
                     f"{setting} is too low for one {rarest} of each of {self.keys} pages in every window of "
@@ -407,6 +433,8 @@ def load(path: Path, scale: str | None = None) -> CampaignPlan:
         raise PlanError(f"{path}: invalid YAML ({error}).") from error
     if not isinstance(data, dict):
         raise PlanError(f"{path}: must contain a mapping with engines:, guarantees: and faults:.")
+    if "sustained" in data:
+        raise PlanError(f"{path}: sustained: a campaign finds these rates; write of_sustained.")
     plan = parse(data, str(path), text)
     if scale is not None and scale not in plan.scales:
         raise PlanError(f"{path}: it has no scale {scale}; its scales are {', '.join(plan.scales) or 'none'}.")
