@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from dashboards import faults, overview, pipeline, reference, sidecar
+from dashboards import campaign, faults, overview, pipeline, reference, sidecar
 from dashboards.alerts import groups
 from dashboards.grafana_rules import FOLDER_TITLE, ORGANIZATION, provisioning_file
 from dashboards.panels import Dashboard
@@ -31,23 +31,26 @@ DASHBOARDS_PATH: Final = "/var/lib/grafana/dashboards/streamproof"
 
 
 def dashboards(settings: Settings) -> tuple[Dashboard, ...]:
-    """All dashboards."""
+    """The dashboards for production."""
     return tuple(module.dashboard(settings) for module in (overview, pipeline, faults, sidecar))
 
 
 def files(settings: Settings) -> dict[str, str]:
     """Path below the target folder -> content."""
-    boards = {
-        f"grafana/dashboards/{board.uid}.json": json.dumps(board.build(), indent=2, ensure_ascii=False) + "\n"
-        for board in dashboards(settings)
-    }
+    boards = {f"grafana/dashboards/{board.uid}.json": _text(board) for board in dashboards(settings)}
+    campaigns = campaign.dashboard(settings)
     return {
         RULES_FILE: prometheus(groups(settings), settings),
         **boards,
+        f"grafana/campaigns/{campaigns.uid}.json": _text(campaigns),
         "grafana/provisioning/alerting/streamproof.yaml": provisioning_file(settings, DATASOURCE_UID),
         "grafana/provisioning/dashboards/streamproof.yaml": dump({"apiVersion": 1, "providers": [_provider()]}),
         "grafana/provisioning/datasources/streamproof.yaml": dump({"apiVersion": 1, "datasources": [_datasource()]}),
     }
+
+
+def _text(board: Dashboard) -> str:
+    return json.dumps(board.build(), indent=2, ensure_ascii=False) + "\n"
 
 
 def _provider() -> dict[str, object]:
