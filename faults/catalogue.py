@@ -29,6 +29,7 @@ from faults.parameters import (
     NamespaceDelayParameters,
     NamespaceLossParameters,
     NamespacePartitionParameters,
+    NamespaceReorderParameters,
     NoParameters,
     PartitionParameters,
     PodClockParameters,
@@ -136,6 +137,27 @@ _ALL: Final = (
         "packets that leave a namespace are lost, by netem, iptables, nft or a relay",
         host_check=lambda: _neither(packet_filter.why_no_loss()),
     ),
+    Kind(
+        "namespace_corrupt",
+        "namespace",
+        NamespaceLossParameters,
+        "a relay inverts one bit of packets that leave a namespace",
+        host_check=relay.why_not_here,
+    ),
+    Kind(
+        "namespace_duplicate",
+        "namespace",
+        NamespaceLossParameters,
+        "a relay passes packets that leave a namespace on twice",
+        host_check=relay.why_not_here,
+    ),
+    Kind(
+        "namespace_reorder",
+        "namespace",
+        NamespaceReorderParameters,
+        "a relay lets packets that leave a namespace overtake others",
+        host_check=relay.why_not_here,
+    ),
     Kind("cpu_pressure", "machine", CpuParameters, "processes that keep processors busy", linux_only=True),
     Kind("memory_pressure", "machine", MemoryParameters, "a process that holds memory", linux_only=True),
     Kind("disk_full", "folder", DiskParameters, "a large file in a folder"),
@@ -159,14 +181,13 @@ _ALL: Final = (
 KINDS: Final = {kind.name: kind for kind in _ALL}
 """Name -> kind."""
 
-_NETEM: Final = "the proxy of a link forwards bytes, not packets; use namespace_loss or pod_net_loss"
-_RARE: Final = "the proxy of a link forwards bytes, not packets, and namespaces have no such fault yet"
+_BYTES: Final = "the proxy of a link forwards bytes, not packets"
 _TCP_DELAYS: Final = "over TCP, an application sees only a delay, which net_delay also causes"
 UNSUPPORTED: Final = (
-    UnsupportedKind("net_loss", f"{_NETEM}; {_TCP_DELAYS}"),
-    UnsupportedKind("net_corrupt", f"{_RARE}; {_TCP_DELAYS}"),
-    UnsupportedKind("net_duplicate", f"{_RARE}; TCP hides it from an application"),
-    UnsupportedKind("net_reorder", f"{_RARE}; TCP hides it from an application"),
+    UnsupportedKind("net_loss", f"{_BYTES}; use namespace_loss or pod_net_loss; {_TCP_DELAYS}"),
+    UnsupportedKind("net_corrupt", f"{_BYTES}; use namespace_corrupt; {_TCP_DELAYS}"),
+    UnsupportedKind("net_duplicate", f"{_BYTES}; use namespace_duplicate; TCP hides it from an application"),
+    UnsupportedKind("net_reorder", f"{_BYTES}; use namespace_reorder; TCP hides it from an application"),
     UnsupportedKind("disk_error", "it needs a device-mapper backend, which is not supported"),
     UnsupportedKind("clock_jump", "use clock_skew, which moves the clock when injected, and back when healed"),
 )

@@ -92,9 +92,16 @@ class NamespaceBandwidthParameters(Section):
 
 
 class NamespaceLossParameters(Section):
-    """``percent`` of the outgoing packets are lost."""
+    """``percent`` of the outgoing packets are lost, corrupted or duplicated."""
 
     percent: Annotated[float, Field(ge=1, le=100)]
+
+
+class NamespaceReorderParameters(Section):
+    """``percent`` of the outgoing packets are held back for ``hold``; the others overtake them."""
+
+    percent: Annotated[float, Field(ge=1, lt=100)]
+    hold: Annotated[Seconds, Field(ge=0.001, le=60)] = 0.01
 
 
 class PodParameters(Section):
@@ -262,6 +269,7 @@ AnyParameters = (
     | NamespaceDelayParameters
     | NamespaceBandwidthParameters
     | NamespaceLossParameters
+    | NamespaceReorderParameters
     | PodParameters
     | PodDelayParameters
     | PodLossParameters

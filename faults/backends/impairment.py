@@ -18,6 +18,12 @@ class Impairment(Section):
     jitter_seconds: float = 0.0
     lost_share: float = 0.0
     """Share of a relay's packets that are dropped, 0 to 1. A link has no packets."""
+    corrupt_share: float = 0.0
+    """Share of a relay's packets of which one bit is inverted."""
+    duplicated_share: float = 0.0
+    """Share of a relay's packets that are passed on twice."""
+    reordered_share: float = 0.0
+    """Share of a relay's packets that are delayed, so that later ones overtake them; 0: all are delayed."""
     bytes_per_second: int | None = None
     is_blocked: bool = False
     is_reset: bool = False
@@ -34,6 +40,8 @@ class LinkStatus(Section):
     """Bytes that the echo has received. For a relay: number of packets that it has forwarded."""
     lost_packets: int = 0
     """Packets that the present impairment of a relay has dropped."""
+    altered_packets: int = 0
+    """Packets that the present impairment of a relay has corrupted, duplicated or held back alone."""
     dropped_packets: int = 0
     """Packets that a relay has dropped since its start because too many were waiting."""
     is_lost: bool = False

@@ -1,9 +1,9 @@
 """A packet relay: the only path between a network namespace and this host leads through this process.
 
 The relay has two TUN devices, one in the namespace and one outside. It reads the packets that the kernel sends to one
-device and writes them to the other. An impairment delays or drops packets. It works below TCP: heartbeats,
-acknowledgements and data of every protocol are delayed alike. netem does the same, but many kernels lack it. Needs
-root.
+device and writes them to the other. An impairment delays, drops, corrupts, duplicates or reorders packets. It works
+below TCP: heartbeats, acknowledgements and data of every protocol are hit alike. netem does the same, but many kernels
+lack it. Needs root.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Relay:
         self._places = count()
         self._timers: dict[Way, asyncio.TimerHandle] = {}
         self._has_namespace = False
-        self._passed = self._lost = self._dropped = 0
+        self._passed = self._lost = self._altered = self._dropped = 0
         self._is_lost_for_good = False
 
     async def start(self) -> None:
@@ -142,7 +142,7 @@ class Relay:
         """
         if self._is_lost_for_good:
             raise ValueError(f"the device of {self._target.namespace} was deleted; start the proxy again")
-        self.impairment, self._lost = impairment, 0
+        self.impairment, self._lost, self._altered = impairment, 0, 0
         for way, waiting in self._waiting.items():
             for _, _, packet in sorted(waiting):
                 self._pass_on(way, packet)
@@ -153,8 +153,8 @@ class Relay:
         """The present status. ``probe_bytes`` is the number of packets that have passed."""
         return LinkStatus(
             listen=self.listen, upstream=self.upstream, probe_port=0, probe_bytes=self._passed, connections=0,
-            lost_packets=self._lost, dropped_packets=self._dropped, is_lost=self._is_lost_for_good,
-            impairment=self.impairment,
+            lost_packets=self._lost, altered_packets=self._altered, dropped_packets=self._dropped,
+            is_lost=self._is_lost_for_good, impairment=self.impairment,
         )  # fmt: skip
 
     def _read(self, way: Way) -> None:
@@ -173,14 +173,37 @@ class Relay:
                 self._pass_on(way, packet)
             elif self._is_lost():
                 self._lost += 1
-            elif self.impairment.delay_seconds or self._waiting[way]:
+            elif self._waits(way):
                 self._keep(way, packet, now)
             else:
-                self._pass_on(way, packet)
+                for one in self._altered_by_chance(packet):
+                    self._pass_on(way, one)
 
     def _is_lost(self) -> bool:
         current = self.impairment
         return current.is_blocked or (current.lost_share > 0 and self._random.random() < current.lost_share)
+
+    def _waits(self, way: Way) -> bool:
+        if self.impairment.reordered_share:
+            return self._is_drawn(self.impairment.reordered_share)
+        return bool(self.impairment.delay_seconds or self._waiting[way])
+
+    def _is_drawn(self, share: float) -> bool:
+        """Whether a packet is of the share that is altered; then it is counted."""
+        is_drawn = share > 0 and self._random.random() < share
+        self._altered += is_drawn
+        return is_drawn
+
+    def _altered_by_chance(self, packet: bytes) -> tuple[bytes, ...]:
+        one = self._corrupt(packet) if self._is_drawn(self.impairment.corrupt_share) else packet
+        return (one, one) if self._is_drawn(self.impairment.duplicated_share) else (one,)
+
+    def _corrupt(self, packet: bytes) -> bytes:
+        """Invert one bit, which the checksum of IP, TCP or UDP always shows: the kernel then drops the packet."""
+        place = self._random.randrange(8 * len(packet))
+        changed = bytearray(packet)
+        changed[place // 8] ^= 1 << place % 8
+        return bytes(changed)
 
     def _keep(self, way: Way, packet: bytes, now: float) -> None:
         waiting = self._waiting[way]

@@ -23,6 +23,7 @@ from faults.parameters import (
     NamespaceDelayParameters,
     NamespaceLossParameters,
     NamespacePartitionParameters,
+    NamespaceReorderParameters,
 )
 from faults.targets import NamespaceTarget
 
@@ -332,3 +333,44 @@ class NamespaceLoss(_OnNamespaces):
             by_filter is not None and packet_filter.dropped_packets(by_filter, target.namespace, self._name) is not None
         )
         return not has_rule and super()._is_well(name, target)
+
+
+class _Altered(_OnNamespaces):
+    """The relay alters packets, and counts them. netem does not count them, so no probe could verify the fault."""
+
+    def _why_no_rule(self) -> str | None:
+        return "only a relay corrupts, duplicates or reorders packets"
+
+    def _shows(self, name: str) -> bool:
+        # Sends packets that the relay can alter, in case no other process does.
+        target = self._targets[name]
+        namespaces.connect_seconds(target.namespace, target.probe, _SILENCE_SECONDS)
+        return self._relay(name).altered_packets > 0
+
+
+class NamespaceCorrupt(_Altered):
+    """One bit of some packets is inverted. TCP sees the loss of these packets, and no application a wrong byte."""
+
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
+        super().__init__(fault, facts, state)
+        assert isinstance(fault.parameters, NamespaceLossParameters)
+        self.impairment = Impairment(ways=("to_upstream",), corrupt_share=fault.parameters.percent / 100)
+
+
+class NamespaceDuplicate(_Altered):
+    """Some packets are passed on twice."""
+
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
+        super().__init__(fault, facts, state)
+        assert isinstance(fault.parameters, NamespaceLossParameters)
+        self.impairment = Impairment(ways=("to_upstream",), duplicated_share=fault.parameters.percent / 100)
+
+
+class NamespaceReorder(_Altered):
+    """Some packets are held back, so that later ones overtake them."""
+
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
+        super().__init__(fault, facts, state)
+        assert isinstance(fault.parameters, NamespaceReorderParameters)
+        share, hold = fault.parameters.percent / 100, fault.parameters.hold
+        self.impairment = Impairment(ways=("to_upstream",), reordered_share=share, delay_seconds=hold)

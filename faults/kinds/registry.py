@@ -14,7 +14,15 @@ from faults.kinds.clock import ClockSkew
 from faults.kinds.container import ContainerDisconnect, ContainerKill, ContainerPause, ContainerRestart
 from faults.kinds.disk import DiskFull
 from faults.kinds.leader import LeaderMove
-from faults.kinds.namespace import NamespaceBandwidth, NamespaceDelay, NamespaceLoss, NamespacePartition
+from faults.kinds.namespace import (
+    NamespaceBandwidth,
+    NamespaceCorrupt,
+    NamespaceDelay,
+    NamespaceDuplicate,
+    NamespaceLoss,
+    NamespacePartition,
+    NamespaceReorder,
+)
 from faults.kinds.network import Bandwidth, Delay, Partition, Reset
 from faults.kinds.pods import Pods
 from faults.kinds.poison import Poison
@@ -50,6 +58,9 @@ INJECTION_TYPES: Final[dict[str, InjectionFactory]] = {
     "namespace_bandwidth": NamespaceBandwidth,
     "namespace_delay": NamespaceDelay,
     "namespace_loss": NamespaceLoss,
+    "namespace_corrupt": NamespaceCorrupt,
+    "namespace_duplicate": NamespaceDuplicate,
+    "namespace_reorder": NamespaceReorder,
     "cpu_pressure": CpuPressure,
     "memory_pressure": MemoryPressure,
     "disk_full": DiskFull,

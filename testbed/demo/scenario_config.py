@@ -46,7 +46,7 @@ _PARAMETERS: Final[dict[str, dict[str, object]]] = {
     "net_bandwidth": {"bytes_per_second": 50_000},  # the load is about four times this rate
     "namespace_delay": {"delay": "500ms"},
     "namespace_bandwidth": {"bytes_per_second": 50_000},
-    "namespace_loss": {"percent": 10},
+    **{f"namespace_{effect}": {"percent": 10} for effect in ("loss", "corrupt", "duplicate", "reorder")},
     "memory_pressure": {"bytes": "256MiB"},
     "clock_skew": {"offset": "1m"},
     "disk_full": {"bytes": disk.SIZE_BYTES, "reserve": 0},  # the disk holds nothing else

@@ -84,6 +84,72 @@ def test_the_share_of_lost_packets_is_about_the_configured_one(stage: Stage, nam
     assert 120 <= meanwhile <= 280
 
 
+def altered(effect: str, **parameters: object) -> dict[str, object]:
+    return {"kind": f"namespace_{effect}", "target": "node", "parameters": {"percent": 50, **parameters}}
+
+
+@pytest.mark.full
+def test_packets_arrive_twice_only_while_they_are_duplicated(stage: Stage, name: str) -> None:
+    arrived: list[list[int]] = []
+    stage.during(altered("duplicate"), lambda: arrived.append(datagrams(stage)))
+    arrived.append(datagrams(stage))
+    meanwhile, after = arrived
+    assert sorted(set(meanwhile)) == after == list(range(400))
+    assert 520 <= len(meanwhile) <= 680
+
+
+@pytest.mark.full
+def test_packets_overtake_those_that_are_held_back(stage: Stage, name: str) -> None:
+    arrived: list[list[int]] = []
+    stage.during(altered("reorder", hold="200ms"), lambda: arrived.append(datagrams(stage)))
+    arrived.append(datagrams(stage))
+    meanwhile, after = arrived
+    assert sorted(meanwhile) == after == list(range(400))
+    assert meanwhile != after
+
+
+@pytest.mark.full
+def test_corrupt_packets_are_dropped_and_a_stream_stays_whole(stage: Stage, name: str) -> None:
+    """The kernel, which checks TCP's checksum, counts the corrupt packets."""
+    content = os.urandom(3 << 20)
+    seen: list[object] = []
+
+    def meanwhile() -> None:
+        before = checksum_errors()
+        seen.extend((len(datagrams(stage)), streamed(stage, content) == content, checksum_errors() > before))
+
+    stage.during(altered("corrupt", percent=20), meanwhile)
+    datagrams_seen, *rest = seen
+    assert rest == [True, True]
+    assert isinstance(datagrams_seen, int)
+    assert 260 <= datagrams_seen <= 380
+    assert len(datagrams(stage)) == 400
+
+
+def checksum_errors() -> int:
+    """TCP segments with a wrong checksum that this host has received."""
+    lines = [line.split() for line in Path("/proc/net/snmp").read_text().splitlines() if line.startswith("Tcp:")]
+    return int(dict(zip(*lines, strict=True))["InCsumErrors"])
+
+
+def streamed(stage: Stage, content: bytes) -> bytes:
+    """Send ``content`` from inside through one connection; return what arrives."""
+    program = "import socket, sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2])));"
+    program += "s.sendall(sys.stdin.buffer.read()); s.close()"
+    with socket.create_server((HOST, 0)) as listener:
+        listener.settimeout(WITHIN_SECONDS)
+        address = map(str, listener.getsockname())
+        inside = ["ip", "netns", "exec", stage.targets["node"]["namespace"], sys.executable, "-c", program, *address]
+        with subprocess.Popen(inside, stdin=subprocess.PIPE) as sender:
+            assert sender.stdin is not None
+            sender.stdin.write(content)
+            sender.stdin.close()
+            taken, _ = listener.accept()
+            with taken:
+                taken.settimeout(WITHIN_SECONDS)
+                return b"".join(iter(lambda: taken.recv(1 << 16), b""))
+
+
 @pytest.mark.full
 def test_waiting_packets_arrive_when_the_delay_is_healed(stage: Stage, name: str) -> None:
     """The healing releases a datagram long before its delay is over."""

@@ -1,5 +1,5 @@
-"""A packet relay and its proxy with more waiting packets than the limit. Sockets stand in for devices, which need
-root.
+"""A packet relay that alters packets, or has more waiting packets than the limit. Sockets stand in for devices, which
+need root.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import asyncio
 import os
 import signal
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,58 @@ class Wired(Relay):
 @pytest.fixture(autouse=True)
 def two_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay, "_WAITING_BYTES_MAX", 100)
+
+
+PACKETS = [number.to_bytes(2) * 20 for number in range(40)]
+
+
+def passed_on(impairment: Impairment) -> tuple[list[bytes], int]:
+    """The packets that arrive until all waiting ones are released, and how many were altered."""
+
+    async def all_of() -> tuple[list[bytes], int]:
+        made = Wired(NamespaceTarget.model_validate(NODE))
+        await made.start()
+        made.impair(impairment)
+        found: list[bytes] = []
+        for packet in PACKETS:
+            made.near.send(packet)
+            made._read("to_upstream")
+            with suppress(BlockingIOError):
+                while True:
+                    found.append(made.far.recv(100))
+        altered = made.status().altered_packets
+        made.impair(Impairment())
+        assert made.status().altered_packets == 0
+        with suppress(BlockingIOError):
+            while True:
+                found.append(made.far.recv(100))
+        await made.stop()
+        return found, altered
+
+    return asyncio.run(all_of())
+
+
+def test_a_corrupt_packet_differs_in_one_bit() -> None:
+    found, altered = passed_on(Impairment(ways=("to_upstream",), corrupt_share=0.5))
+    inverted = [
+        (int.from_bytes(one) ^ int.from_bytes(sent)).bit_count() for one, sent in zip(found, PACKETS, strict=True)
+    ]
+    assert set(inverted) == {0, 1}
+    assert sum(inverted) == altered
+
+
+def test_a_duplicate_follows_its_packet() -> None:
+    found, altered = passed_on(Impairment(ways=("to_upstream",), duplicated_share=0.5))
+    assert list(dict.fromkeys(found)) == PACKETS
+    assert 0 < altered == len(found) - len(PACKETS) < len(PACKETS)
+
+
+def test_later_packets_overtake_those_that_are_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "_WAITING_BYTES_MAX", 10_000)
+    found, altered = passed_on(Impairment(ways=("to_upstream",), reordered_share=0.5, delay_seconds=60.0))
+    assert sorted(found) == PACKETS != found
+    assert found[: len(PACKETS) - altered] == [one for one in PACKETS if one in found[: len(PACKETS) - altered]]
+    assert 0 < altered < len(PACKETS)
 
 
 def test_packets_beyond_the_queue_are_counted_until_the_relay_ends() -> None:
