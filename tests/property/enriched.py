@@ -1,5 +1,5 @@
 """Enrichment by brute force: the events and results of `tests.property.passthrough`, and a table whose rows results
-state (SEMANTICS 2.36).
+state (SEMANTICS 2.37).
 
 An engine applies the rows of the table up to some event time, in the order of their offsets (it stops before the first
 row that is later) or of their times, and answers with the row that it then has.
@@ -65,10 +65,13 @@ class EnrichedReferee(PassthroughReferee):
 
     def _take(self, step: Step, record: Record) -> None:
         if not hasattr(self, "rows"):
-            self.rows: list[tuple[int, TableRow]] = []
+            self.rows: list[tuple[int | None, TableRow]] = []
+            self.read_at: dict[Place, int] = {}
         if isinstance(record, TableRow):
-            self.rows.append((step.lookup_us, record))
+            place = (record.topic, record.partition)
+            self.rows.append((self.clock.read_through(place, self.steps.index(step)), record))
         else:
+            self.read_at[record.topic, record.partition, record.offset] = step.lookup_us
             super()._take(step, record)
 
     def is_resolved(self, cell: Cell) -> bool:
@@ -87,29 +90,32 @@ class EnrichedReferee(PassthroughReferee):
             is_of_cell = bool(result.ids) and all(self.copies.get((cell, id_)) for id_ in result.ids)
             place = (result.topic, result.partition, result.offset)
             value = result.value if isinstance(result, StatingResult) else self.stated.get(place)
-            yield "wrong_value" if name != "unjudged" and is_of_cell and not self.may_be(cell, value) else name
+            yield "wrong_value" if name != "unjudged" and is_of_cell and not self.may_be(cell, value, place) else name
 
-    def may_be(self, cell: Cell, value: Stated) -> bool:
-        """Whether an engine may state this value for an event of the cell."""
+    def may_be(self, cell: Cell, value: Stated, place: Place) -> bool:
+        """Whether an engine may state this value for an event of the cell, in the result at this place."""
         timing = self.timing
         assert isinstance(timing, EnrichedTiming)
         first = None if timing.behind_us is None else cell[0] - timing.behind_us
         last = None if timing.ahead_us is None else timing.end(cell) + timing.ahead_us
-        known = sorted(self.rows, key=lambda one: one[1].offset) if hasattr(self, "rows") else []
-        closing, seen = self.clock.closing(cell), min(self.clock.touched[cell], default=0)
-        mine = [(at, row) for at, row in known if row.key == cell[1]]
+        # What is read after the partition had been read through the result's T was appended later.
+        known = [row for before, row in self.rows if before is None or before < self.read_at[place]]
+        mine = sorted((row for row in known if row.key == cell[1]), key=lambda row: row.offset)
+        if len({row.partition for _, row in self.rows if row.key == cell[1]}) > 1:
+            return True
 
         def is_over(row: TableRow | None) -> bool:
             """Whether a later row has surely replaced it before the first event."""
-            for at, later in mine:
+            for later in mine:
                 follows = row is None or (later.offset > row.offset and later.event_time_us >= row.event_time_us)
-                reached = max(it.event_time_us for _, it in known if it.offset <= later.offset)
-                counts = closing is None or at <= max(closing, seen)
-                if follows and counts and first is not None and reached < first:
+                reached = max(
+                    it.event_time_us for it in known if it.partition == later.partition and it.offset <= later.offset
+                )
+                if follows and first is not None and reached < first:
                     return True
             return False
 
-        candidates = [row for _, row in mine if last is None or row.event_time_us <= last]
+        candidates = [row for row in mine if last is None or row.event_time_us <= last]
         allowed = [row.value for row in candidates if not is_over(row)]
         return value in allowed or (value is None and not is_over(None))
 
@@ -218,8 +224,14 @@ def _with_table(rng: Random, history: History, *, causal: bool) -> tuple[History
         ends = sum(record.broker_time_us <= step.lookup_us for record in written)
         lags = number < len(history.steps) - 2 and step.ending == "none" and rng.random() < 0.3
         read_to = rng.randint(before, max(before, ends)) if lags else max(before, ends)
+        late: list[TableRow] = []
+        is_read = before == len(written) and number == len(history.steps) - 1 and steps
+        if is_read and not any(isinstance(record, ResultRecord) for record in step.records) and rng.random() < 0.7:
+            # Rows that no engine had when it wrote the last result.
+            late = [replace(row, offset=len(rows) + i, broker_time_us=step.lookup_us) for i, row in enumerate(rows[:4])]
+            read_to = ends = before + len(late)
         state = PartitionState("table", "rows", 0, 0, before, read_to, max(before, ends), max(before, ends))
-        records = (*step.records, *written[before:read_to])
+        records = (*step.records, *written[before:read_to], *late)
         steps.append(replace(step, records=records, partitions=(*step.partitions, state)))
         before = read_to
     return replace(history, steps=tuple(steps)), stated

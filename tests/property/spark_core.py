@@ -33,6 +33,7 @@ from validator.model.frontier import Lookup, PartitionId, RunEnd
 from validator.model.progress import IngestProgress, TimeRules
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, STATES, VIOLATIONS, close
 from validator.reconcile.judge import Judged as CoreJudged
+from validator.reconcile.lateness import with_newest_before
 from validator.reconcile.violations import changed_violations
 from validator.state.known_facts import BYTES_KEPT, KnownFacts
 from validator.state.positions import Positions
@@ -122,6 +123,9 @@ class _Runner(BatchRunner):
         for name, value in (("batch", progress.batch), ("epoch", epoch_of(progress.lookup_us, self._retention))):
             at = facts.schema.get_field_index(name)
             facts = facts.set_column(at, facts.schema.field(at), pa.array(np.full(facts.num_rows, value)))
+        if self.case.oracle.tables:
+            # Only the sidecar's frontiers know what it had read of a table.
+            facts = with_newest_before(facts, progress.known_before)
         return FactsRead(facts, counted(ranges, facts))
 
     def _retire(self) -> None:

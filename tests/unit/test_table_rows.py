@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import permutations
+from random import Random
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +17,9 @@ from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
 from validator.model.arrays import ABSENT
-from validator.reconcile.facts import Side, completed
-from validator.reconcile.table_rows import Fields, TableRows
+from validator.reconcile.facts import FACTS_SCHEMA, Side, completed
+from validator.reconcile.lateness import with_newest_before
+from validator.reconcile.table_rows import Asked, TableRows
 from validator.stream.decode import Reader
 from validator.stream.sources import readers_of, sources_of
 from validator.stream.stage import Stage
@@ -96,32 +98,83 @@ def facts_of(rows: list[tuple[str, int, int, int, int | None]]) -> list[pa.Table
     return found
 
 
-def possible(store: TableRows, key: str, start: int, end: int, closed: int = ABSENT) -> frozenset[Fields] | None:
-    [found] = store.possible([key], *(np.array([number]) for number in (start, end, closed)))
-    return found
+def possible(store: TableRows, key: str, start: int, end: int, lookup: int = 1_000) -> list[int | None]:
+    """The offsets of the possible rows, None for the absence of a row."""
+    asked = Asked(pa.array([key]), *(np.array([number]) for number in (start, end, lookup)))
+    found = [None if at is None else at[2] for _, at in store.possible(asked)]
+    return sorted(found, key=lambda one: -1 if one is None else one)
+
+
+def read_before(facts: pa.Table, before_us: int | None) -> pa.Table:
+    """The facts, if their partition had been read through this instant before."""
+    return with_newest_before(facts, {} if before_us is None else {("rows", 0): before_us})
 
 
 def test_rows_are_the_same_in_any_order_of_batches() -> None:
     facts = facts_of([("a", 0, 0, 10, 1), ("b", 0, 1, 50, 2), ("a", 0, 2, 20, 3), ("a", 0, 3, 15, 4)])
-    found = set()
+    cells = [(0, 5), (12, 14), (30, 40), (51, 52), (60, 70)]
     for order in permutations(facts):
         store = TableRows(1, 0, 0)
         for one in order:
             store.absorb(one)
-        cells = [(0, 5), (12, 14), (30, 40), (51, 52), (60, 70)]
-        found.add(tuple(possible(store, key, *cell) for key in ("a", "b", "c") for cell in cells))
-    [one] = found
-    of_a = [len(rows or ()) for rows in one[:5]]
-    # The second row of a may be read only after that of b, whose time is 50; the third one is not later than it.
-    assert of_a == [1, 1, 3, 2, 2]
-    assert possible(TableRows(1, 0, 0), "a", 0, 1) == frozenset({(None,)})
+        # The second row of a may be read only after that of b, whose time is 50; the third one is not later than it.
+        assert [possible(store, "a", *cell) for cell in cells] == [[None], [0], [0, 2, 3], [2, 3], [2, 3]]
+        assert [possible(store, "b", *cell) for cell in cells] == [[None], [None], [None], [1], [1]]
+    assert possible(TableRows(1, 0, 0), "a", 0, 1) == [None]
 
 
-def test_a_key_on_two_partitions_is_not_known_and_late_rows_end_nothing() -> None:
+def test_a_row_counts_only_if_it_may_have_been_appended_before_the_result_was_read() -> None:
     store = TableRows(1, 0, None)
-    for one in facts_of([("a", 0, 0, 10, 1), ("a", 0, 5, 20, 2), ("b", 0, 6, 10, 1), ("b", 1, 0, 10, 1)]):
+    for one, before_us in zip(facts_of([("a", 0, 0, 10, 1), ("a", 0, 1, 20, 2)]), (None, 7), strict=True):
+        store.absorb(read_before(one, before_us))
+    # The second row was appended after 7: it neither is possible for a result read by then, nor ends the first row.
+    assert possible(store, "a", 30, 40, 7) == [0]
+    assert possible(store, "a", 30, 40, 8) == [1]
+
+
+def test_a_key_on_two_partitions_is_not_judged() -> None:
+    store = TableRows(1, 0, None)
+    for one in facts_of([("a", 0, 0, 10, 1), ("b", 0, 6, 10, 1), ("b", 1, 0, 10, 1)]):
         store.absorb(one)
-    assert possible(store, "b", 0, 10) is None
-    assert len(possible(store, "a", 30, 40) or ()) == 1
-    # The row at offset 5 was read after the closing of the cell.
-    assert len(possible(store, "a", 30, 40, closed=4) or ()) == 2
+    asked = Asked(pa.array(["a", "b", "c"]), np.full(3, 30), np.full(3, 40), np.full(3, 9))
+    assert store.stated_wrongly(asked, np.full((1, 3), 5)).tolist() == [True, False, True]
+    assert store.scattered == 1
+
+
+def one_row(offset: int, time_us: int, before_us: int) -> pa.Table:
+    """A fact row of key a, as `read_before` returns it."""
+    row = {"kind": "fact", "status": VERSION, "topic": "rows", "partition": 0, "key": "a"}
+    row |= {"times": [{"offset": offset, "time_us": time_us, "before_us": before_us}]}
+    row |= {"aggregates": [{"count": None, "sum": str(offset), "min": None, "max": None}]}
+    return pa.Table.from_pylist([row], pa.schema([FACTS_SCHEMA.field(name) for name in row]))
+
+
+def by_definition(
+    rows: list[tuple[int, int, int]], behind: int, ahead: int, start: int, lookup: int
+) -> list[int | None]:
+    """SEMANTICS 2.37 for a cell of width 5; ``rows``: time, newest time of the partition, and read-through time."""
+    counting = [row for row in rows if row[2] < lookup]
+
+    def is_over(at: int) -> bool:
+        later = counting[at + 1 :]
+        time = rows[at][0] if at >= 0 else ABSENT
+        return any(one[0] >= time and one[1] < start - behind for one in later)
+
+    found: list[int | None] = [] if is_over(-1) else [None]
+    return found + [at for at, one in enumerate(counting) if one[0] <= start + 5 + ahead and not is_over(at)]
+
+
+def test_possible_rows_are_those_of_the_definition() -> None:
+    rng = Random(20)
+    for _ in range(60):
+        times = [rng.randrange(60) if rng.random() < 0.3 else 3 * at for at in range(rng.randrange(1, 25))]
+        before = sorted(rng.randrange(40) for _ in times)
+        rows = [(time, max(times[: at + 1]), read) for at, (time, read) in enumerate(zip(times, before, strict=True))]
+        behind, ahead = rng.choice((0, 3, 9)), rng.choice((0, 4))
+        store = TableRows(1, behind, ahead)
+        for at, (time, read) in enumerate(zip(times, before, strict=True)):
+            store.absorb(one_row(at, time, read))
+        cells = [(rng.randrange(80), rng.randrange(45)) for _ in range(12)]
+        for start, lookup in cells:
+            owed = by_definition(rows, behind, ahead, start, lookup)
+            assert possible(store, "a", start, start + 5, lookup) == owed

@@ -266,6 +266,18 @@ class IngestProgress:
         )
 
     @property
+    def known_before(self) -> dict[tuple[str, int], int]:
+        """Partition -> what precedes the records of the newest batch: the newest event time, and of a table the instant
+        through which the partition had been read."""
+        found = {
+            (partition.topic, partition.partition): frontier.read_through_before_us
+            if frontier.side == "table"
+            else frontier.newest_event_time_us
+            for partition, frontier in self.frontiers.items()
+        }
+        return {partition: value for partition, value in found.items() if value is not None}
+
+    @property
     def rows_are_hidden(self) -> bool:
         """Whether rows of a table may be unknown: they could not be read, or their topic was recreated or cut back."""
         lost = any(self.frontiers[at].side == "table" for at in self.replaced | self.cut_back if at in self.frontiers)

@@ -22,11 +22,13 @@ from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, listed, one
 from validator.model.stated_values import MODULAR, Function, Values
 from validator.model.wording import plural
 from validator.reconcile.contributions import INPUT, Gathered, Items
-from validator.reconcile.table_rows import Fields, stated_wrongly
+from validator.reconcile.table_rows import Asked, CellsOfRows
 from validator.reconcile.values import Aggregate, Answered, wrong_value
 
 _AGGREGATES: Final = {"count": "count", "distinct": "count_distinct", "sum": "sum", "min": "min", "max": "max"}
 """Function of a value -> Arrow's."""
+_SHOWN: Final = 3
+"""Number of possible rows that a clause names."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def wrong_results(
         owed.append(_aggregated(texts.take(pa.array(mentioned)).cast(AMOUNT), named.result))
     # An id that the cell does not expect is misplaced or unknown, whatever the result states.
     judged[named.result[at[named.group] == ABSENT]] = False
-    counts, stated = _stated(named, gathered, partitions, len(values.stated))
+    counts, stated, _ = _stated(named, gathered, partitions, len(values.stated))
     events = np.bincount(named.result, minlength=size)
     clauses: dict[int, list[str]] = {}
     if values.count_name is not None:
@@ -113,10 +115,9 @@ def wrong_rows(
     gathered: Gathered,
     partitions: Sequence[Ints],
     values: Values,
-    possible: Sequence[frozenset[Fields] | None],
+    of_rows: CellsOfRows,
 ) -> tuple[Bools, dict[int, str]]:
-    """As `wrong_results`, for results that state fields of a row of a table. ``possible``: the rows that the events of
-    each cell may have used."""
+    """As `wrong_results`, for results that state fields of a row of a table."""
     size, groups = len(named.cell), int(max(named.group.max(initial=-1), named.event_group.max(initial=-1))) + 1
     if not size:
         return np.zeros(0, dtype=np.bool_), {}
@@ -125,15 +126,23 @@ def wrong_rows(
     judged = np.ones(size, dtype=np.bool_)
     # An id that the cell does not expect is misplaced or unknown, whatever the result states.
     judged[named.result[~has_event[named.group]]] = False
-    _, stated = _stated(named, gathered, partitions, len(values.stated))
-    columns = [[None if one is None else int(one) for one in column.to_pylist()] for column in stated]
-    wrong = judged & stated_wrongly(list(zip(*columns, strict=True)), named.cell, possible)
+    _, stated, lookups = _stated(named, gathered, partitions, len(values.stated))
+    asked = of_rows.asked(named.cell, lookups)
+    wrong = judged & of_rows.rows.stated_wrongly(asked, np.stack([ints(one.cast(pa.int64())) for one in stated]))
     names = " and ".join(one.name for one in values.stated) + (" is" if len(stated) == 1 else " are")
-    clauses: dict[int, str] = {}
-    for one in np.flatnonzero(wrong)[::-1].tolist():
-        of_cell = possible[int(named.cell[one])] or ()
-        clauses[int(named.cell[one])] = f"{names} of none of {plural(len(of_cell), 'possible row')}"
-    return wrong, clauses
+    firsts = np.flatnonzero(wrong)
+    firsts = firsts[np.unique(named.cell[firsts], return_index=True)[1]]
+    clauses = (f"{names} of none of {rows}" for rows in _rows_shown(of_rows, asked.of(firsts)))
+    return wrong, dict(zip(named.cell[firsts].tolist(), clauses, strict=True))
+
+
+def _rows_shown(of_rows: CellsOfRows, asked: Asked) -> list[str]:
+    """Return the possible rows of each result, as a clause."""
+    found: list[list[str]] = [[] for _ in asked.starts]
+    for result, at in of_rows.rows.possible(asked):
+        found[result].append("the absence of a row" if at is None else f"{at[0]}-{at[1]} at offset {at[2]}")
+    shown = ("; ".join([*rows[:_SHOWN], *(["..."] if len(rows) > _SHOWN else [])]) for rows in found)
+    return [f"{plural(len(rows), 'possible row')} ({text})" for rows, text in zip(found, shown, strict=True)]
 
 
 def _column_of(function: Function) -> str:
@@ -192,19 +201,22 @@ def _ranks(rows: Ints) -> Ints:
     return found
 
 
-def _stated(named: Named, gathered: Gathered, partitions: Sequence[Ints], width: int) -> tuple[Ints, list[pa.Array]]:
-    """Return the number of events that each result states (`ABSENT`: none), and a column for each other value."""
+def _stated(
+    named: Named, gathered: Gathered, partitions: Sequence[Ints], width: int
+) -> tuple[Ints, list[pa.Array], Ints]:
+    """Return the number of events that each result states (`ABSENT`: none), a column for each other value, and the
+    lookup of its batch."""
     parts, texts = [], []
     for (facts, cell), partition in zip(gathered, partitions, strict=True):
         rows, results = listed(facts["results"])
         columns = (ints(arrays.field(results, name)) for name in ("offset", "count"))
-        parts.append((cell[rows], partition[rows], *columns))
+        parts.append((cell[rows], partition[rows], *columns, ints(facts["lookup_us"])[rows]))
         texts.append(pc.list_flatten(arrays.field(results, "values")))
-    cell, partition, offset, counts = (np.concatenate([part[i] for part in parts]) for i in range(4))
+    cell, partition, offset, counts, lookups = (np.concatenate([part[i] for part in parts]) for i in range(5))
     places = zip((cell, partition, offset), (named.cell, named.partition, named.offset), strict=True)
     numbers = one_number([np.concatenate(both) for both in places])
     have, want = numbers[: len(cell)], numbers[len(cell) :]
     order = np.argsort(have, kind="stable")
     at = order[np.searchsorted(have[order], want)]
     flat = pa.concat_arrays(texts)
-    return counts[at], [flat.take(pa.array(at * width + i)).cast(AMOUNT) for i in range(width)]
+    return counts[at], [flat.take(pa.array(at * width + i)).cast(AMOUNT) for i in range(width)], lookups[at]

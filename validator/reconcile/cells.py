@@ -330,12 +330,16 @@ class Cells(Columns):
         """
         self.lateness.absorb(facts)
         changed = self.fold(contributing(facts.select(self.fact_columns)))
-        if self.table_rows is None or not len(keys := self.table_rows.absorb(facts)):
+        if self.table_rows is None:
             return changed
-        # SEMANTICS 2.37: every cell of such a key is compared again.
-        of_keys = np.flatnonzero(bools(pc.is_in(self.keys().cast(pa.string()), value_set=keys)))
-        self.put("x_version", of_keys[self["x_version"][of_keys] != ABSENT], STALE)
-        return np.concatenate([changed, of_keys])
+        keys, before_us = self.table_rows.absorb(facts)
+        if not len(keys):
+            return changed
+        # SEMANTICS 2.37: the cells of such a key are compared again, unless the rows count for none of their results.
+        concerned = np.flatnonzero((self["observed_us"] > before_us) & (self["x_version"] != ABSENT))
+        concerned = concerned[bools(pc.is_in(self.keys(concerned).cast(pa.string()), value_set=keys))]
+        self.put("x_version", concerned, STALE)
+        return np.concatenate([changed, concerned])
 
     @property
     def fact_columns(self) -> tuple[str, ...]:

@@ -35,11 +35,11 @@ from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules, contradicts_its_end
 from validator.reconcile.lateness import Reaches
 from validator.reconcile.quantities import COMPARED, EXCUSES
-from validator.reconcile.table_rows import Fields
+from validator.reconcile.table_rows import CellsOfRows
 from validator.reconcile.unknown_ids import Unknown
 
 COMPARED_COLUMNS: Final = (
-    *("kind", "batch", "side", "topic", "partition", "status", "window_start_us", "key"),
+    *("kind", "batch", "lookup_us", "side", "topic", "partition", "status", "window_start_us", "key"),
     *("ids", "text_ids", "results", "contributions", "first_offset", "last_offset", "times", "aggregates"),
 )
 """The columns of a fact that a comparison needs."""
@@ -118,7 +118,7 @@ def compare(
         untils = own_ends(items, gathered) if rules.oracle.own_end else np.full(len(group), arrays.NEVER)
         id_counts = replace(id_counts, time_us=dates[0], until_us=untils, result=results.of_items(len(group)))
     apart, split = np.zeros(len(items.cell), dtype=np.bool_), dict.fromkeys(splits.FIELDS, np.full(size, arrays.ABSENT))
-    whole = Comparison(rows, gathered, items, texts, named, group, id_counts, results, _possible(cells, rows))
+    whole = Comparison(rows, gathered, items, texts, named, group, id_counts, results, _of_rows(cells, rows))
     if resolved is not None:
         excuses = partial(_excuses, cells, named, rules, partition_offsets)
         wrong_ends = resolved & contradicts_its_end(SomeCells(cells, rows))
@@ -174,12 +174,11 @@ def compare(
     )
 
 
-def _possible(cells: Cells, rows: Ints) -> list[frozenset[Fields] | None] | None:
-    """Return the rows of a table that the events of each cell may have used; None if there is no table."""
+def _of_rows(cells: Cells, rows: Ints) -> CellsOfRows | None:
+    """Return what is needed to judge which rows of a table the results of the cells state; None without a table."""
     if cells.table_rows is None:
         return None
-    columns = (cells[name][rows] for name in ("window_start_us", "end_us", "closed_us"))
-    return cells.table_rows.possible(cells.keys(rows).to_pylist(), *columns)
+    return CellsOfRows(cells.table_rows, cells.keys(rows), cells["window_start_us"][rows], cells["end_us"][rows])
 
 
 _OF_IDS: Final = ("expected", "processed", "late", "rejected", "duplicate", "outstanding")

@@ -13,7 +13,7 @@ from validator.codecs.columns import UNOWED
 from validator.model.arrays import Bools, Ints, ints, is_one_of, run_starts
 from validator.oracles.ids import IdCounts
 from validator.reconcile.quantities import SIDES
-from validator.reconcile.table_rows import Fields
+from validator.reconcile.table_rows import CellsOfRows
 
 INPUT, OUTPUT, LATE, REJECTED, OWES_NOTHING = range(5)
 """Numbers of sides; the last one is that of events that contribute to no cell."""
@@ -92,7 +92,7 @@ class Comparison:
     """The contributions of the cells ``rows``.
 
     ``items``: sorted. ``texts``, ``named``: texts and partitions by number. ``group``: the number of the (cell, id) of
-    each item. ``possible``: of each cell, the rows of a table that its events may have used, if there is one.
+    each item. ``of_rows``: the cells, if their results state rows of a table.
     """
 
     rows: Ints
@@ -103,7 +103,7 @@ class Comparison:
     group: Ints
     id_counts: IdCounts
     results: Results
-    possible: Sequence[frozenset[Fields] | None] | None = None
+    of_rows: CellsOfRows | None = None
 
 
 def sides_of(facts: pa.Table) -> Ints:

@@ -124,9 +124,9 @@ def with_possible_reaches(facts: pa.Table, hidden_us: int, latest_us: Callable[[
 
 def with_newest_before(facts: pa.Table, newest_us: Mapping[tuple[str, int], int]) -> pa.Table:
     """Return ``facts`` of one batch. Each event in the column ``times`` gets the newest event time at a smaller offset
-    of its partition, among events that move the watermark.
+    of its partition, among events that move the watermark. A row of a table gets the entry of its partition.
 
-    ``newest_us``: partition -> newest event time before the batch.
+    ``newest_us``: `IngestProgress.known_before`.
     """
     dated = one_array(facts["times"])
     row, events = listed(dated)

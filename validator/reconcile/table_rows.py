@@ -1,13 +1,13 @@
 """The rows that a table had, by key: what results of an enrichment may state (SEMANTICS 2.37).
 
-A row is *possible* in an interval of event time if an engine may use it for an event of the interval, whether it
-replaces rows in the order of their offsets or of their times.
+A row is *possible* for a result if an engine may use it for an event of the result's cell, whether it replaces rows in
+the order of their offsets or of their times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from decimal import Decimal
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
 import numpy as np
@@ -15,28 +15,53 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.codecs.columns import VERSION
+from validator.codecs.plain_json import AMOUNT
 from validator.model import arrays
-from validator.model.arrays import ABSENT, NEVER, Ints, ints, listed, one_array
+from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, listed, one_array, run_starts
 from validator.oracles.seam import Oracle
+from validator.reconcile.cell_index import CellIndex
 from validator.reconcile.facts import Kind
-
-Fields = tuple[int | None, ...]
-"""The fields of a row that results state: hashes of their texts, or None."""
 
 ROW_COLUMNS: Final = ("times", "aggregates")
 """The columns of a fact that only `TableRows.absorb` needs."""
 
+NO_ROW: Final = -1
+"""Stands for the absence of a row, before the first one of a key."""
 
-class Row(NamedTuple):
-    """A row of a table. ``time_us``: it holds from then on. ``reached_us``: the newest time in its partition up to its
-    offset. ``lookup_us``: that of the batch that read it."""
+_KEY, _PLACE, _OFFSET, _TIME, _REACHED, _BEFORE, _FIELDS = range(7)
+"""Columns of a row: key and partition (by number), offset, the time from which it holds, the newest time in its
+partition up to its offset, the instant through which its partition had been read before it, and its fields."""
 
-    place: tuple[str, int]
-    offset: int
-    time_us: int
-    reached_us: int
-    lookup_us: int
-    fields: Fields
+_PAIRS_MOST: Final = 1 << 20
+"""Number of pairs of a result and a row that are in memory at once."""
+
+
+class Asked(NamedTuple):
+    """Results, one entry each: their key, start and end of their cell, the lookup of their batch."""
+
+    keys: pa.Array
+    starts: Ints
+    ends: Ints
+    lookups: Ints
+
+    def of(self, chosen: Ints) -> Asked:
+        """Return the chosen results."""
+        keys = self.keys.take(pa.array(chosen))
+        return Asked(keys, self.starts[chosen], self.ends[chosen], self.lookups[chosen])
+
+
+@dataclass(frozen=True)
+class CellsOfRows:
+    """The rows of a table, and the cells whose results state them: their keys, starts and ends."""
+
+    rows: TableRows
+    keys: pa.Array
+    starts: Ints
+    ends: Ints
+
+    def asked(self, cell: Ints, lookups: Ints) -> Asked:
+        """Return results of these cells."""
+        return Asked(self.keys.take(pa.array(cell)), self.starts[cell], self.ends[cell], lookups)
 
 
 class TableRows:
@@ -46,93 +71,204 @@ class TableRows:
     def __init__(self, width: int, behind_us: int | None, ahead_us: int | None) -> None:
         self._width = width
         self._behind_us, self._ahead_us = behind_us, ahead_us
-        self._of_key: dict[str, list[Row]] = {}
-        self._newest: dict[tuple[str, int], tuple[int, int]] = {}
+        self._keys = CellIndex()
+        self._places: list[tuple[str, int]] = []
+        self._newest: list[tuple[int, int]] = []
+        """By partition: its last offset, and its newest time."""
+        self._rows = np.empty((_FIELDS + width, 0), dtype=np.int64)
+        self._size = 0
         self._is_sorted = True
+        self._place_of_key = np.empty(0, dtype=np.int64)
+        """The partition of each key's rows; `NEVER`: they are on several."""
+        # The rows by key, as far as they were sorted last, and the first one of each key.
+        self._order = self._begins = np.zeros(0, dtype=np.int64)
 
     @classmethod
     def of(cls, oracle: Oracle) -> Self | None:
         """Return an empty store of the rows of the oracle's tables; None if it has none."""
         return cls(len(oracle.values), *oracle.table_reach_us) if oracle.tables else None
 
-    def absorb(self, facts: pa.Table) -> pa.Array:
-        """Add the rows among ``facts``, in any order, each once. Returns their keys."""
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def scattered(self) -> int:
+        """The number of keys with rows on several partitions."""
+        return int(np.count_nonzero(self._place_of_key == NEVER))
+
+    def absorb(self, facts: pa.Table) -> tuple[pa.Array, int]:
+        """Add the rows among ``facts``, in any order, each once. Returns their keys, and the instant up to which all
+        results were read that none of them concerns."""
         mine = pc.and_kleene(pc.equal(facts["kind"], Kind.FACT.value), pc.equal(facts["status"], VERSION))
         found = facts.filter(pc.fill_null(mine, fill_value=False))
         if not found.num_rows:
-            return pa.array([], pa.string())
-        for key, row in sorted(_rows(found, self._width), key=lambda one: (one[1].place, one[1].offset)):
-            offset, reached_us = self._newest.get(row.place, (ABSENT, ABSENT))
+            return pa.array([], pa.string()), NEVER
+        rows = self._read(found)
+        for place in np.unique(rows[_PLACE]).tolist():
+            mine = rows[_PLACE] == place
+            offset, reached_us = self._newest[place]
             # A restart reads the batches in any order.
-            self._is_sorted &= row.offset > offset
-            reached_us = max(reached_us, row.time_us)
-            self._newest[row.place] = max(offset, row.offset), reached_us
-            self._of_key.setdefault(key, []).append(row._replace(reached_us=reached_us))
-        return pc.unique(one_array(found["key"]).cast(pa.string()))
+            self._is_sorted &= int(rows[_OFFSET][mine][0]) > offset
+            rows[_REACHED, mine] = np.maximum.accumulate(np.maximum(rows[_TIME][mine], reached_us))
+            self._newest[place] = max(offset, int(rows[_OFFSET][mine][-1])), int(rows[_REACHED][mine][-1])
+        self._append(rows)
+        return pc.unique(one_array(found["key"]).cast(pa.string())), int(rows[_BEFORE].min())
 
-    def possible(
-        self, keys: Sequence[str | None], starts: Ints, ends: Ints, closed: Ints
-    ) -> list[frozenset[Fields] | None]:
-        """Return, for each cell, the rows that its events may have used; None if they cannot be known. ``closed``: the
-        closing times of the cells, or `ABSENT`."""
-        self._sort()
-        none: Fields = (None,) * self._width
-        found: list[frozenset[Fields] | None] = []
-        for key, start, end, closed_us in zip(keys, starts.tolist(), ends.tolist(), closed.tolist(), strict=True):
-            rows = self._of_key.get(key or "", [])
-            if len({row.place for row in rows}) > 1:
-                # The offsets of two partitions show no order.
-                found.append(None)
-                continue
-            since = ABSENT if self._behind_us is None else start - self._behind_us
-            until = NEVER if self._ahead_us is None else end + self._ahead_us
-            # SEMANTICS 2.37: a row that was read after the closing of the cell ends none.
-            ending = [row for row in rows if closed_us == ABSENT or row.lookup_us <= closed_us]
-            possible = {row.fields for row in rows if row.time_us <= until and _replaced_us(row, ending) >= since}
-            if min((row.reached_us for row in ending), default=NEVER) >= since:
-                possible.add(none)
-            found.append(frozenset(possible))
-        return found
+    def stated_wrongly(self, asked: Asked, stated: Ints) -> Bools:
+        """Return which results state fields that no possible row has. ``stated``: a line per field; null: `ABSENT`."""
+        right = np.zeros(len(asked.starts), dtype=np.bool_)
+        fields = self._rows[_FIELDS:]
+        for result, row in self._possible(asked):
+            has = np.full((len(fields), len(row)), ABSENT)
+            has[:, row != NO_ROW] = fields[:, row[row != NO_ROW]]
+            right[result[(has == stated[:, result]).all(axis=0)]] = True
+        number = self._numbers(asked.keys)
+        # The offsets of two partitions show no order.
+        is_scattered = (number >= 0) & (self._place_of_key[number] == NEVER) if len(self._keys) else number >= 0
+        return ~right & ~is_scattered
+
+    def possible(self, asked: Asked) -> Iterator[tuple[int, tuple[str, int, int] | None]]:
+        """Yield the possible rows of each result: its number, and the position of the row (None: no row)."""
+        for result, row in self._possible(asked):
+            for one, at in sorted(zip(result.tolist(), row.tolist(), strict=True)):
+                yield one, None if at == NO_ROW else self._position(at)
+
+    def _position(self, row: int) -> tuple[str, int, int]:
+        return (*self._places[int(self._rows[_PLACE, row])], int(self._rows[_OFFSET, row]))
+
+    def _read(self, facts: pa.Table) -> Ints:
+        """Return the rows of fact rows, by partition and offset."""
+        at, dated = listed(facts["times"])
+        number = self._keys.add(np.zeros(facts.num_rows, dtype=np.int64), facts["key"])
+        places = list(zip(facts["topic"].to_pylist(), facts["partition"].to_pylist(), strict=True))
+        for place in sorted(set(places) - set(self._places)):
+            self._places.append(place)
+            self._newest.append((ABSENT, ABSENT))
+        place_of = {place: i for i, place in enumerate(self._places)}
+        place = np.array([place_of[one] for one in places], dtype=np.int64)
+        known = np.full(len(self._keys), ABSENT)
+        known[: len(self._place_of_key)] = self._place_of_key
+        first = known.copy()
+        first[number[::-1]] = place[::-1]
+        known = np.where(known == ABSENT, first, known)
+        known[number[known[number] != place]] = NEVER
+        self._place_of_key = known
+        offsets, times, before = (ints(arrays.field(dated, name)) for name in ("offset", "time_us", "before_us"))
+        texts = arrays.field(pc.list_flatten(one_array(facts["aggregates"])), "sum")
+        fields = ints(texts.cast(AMOUNT).cast(pa.int64())).reshape(-1, self._width).T
+        rows = np.stack([number[at], place[at], offsets, times, times, before, *fields])
+        return rows[:, np.lexsort((offsets, place[at]))]
+
+    def _append(self, rows: Ints) -> None:
+        size = self._size + rows.shape[1]
+        if size > self._rows.shape[1]:
+            # The part without rows takes no memory until it is written.
+            grown = np.empty((len(rows), max(size, 2 * self._rows.shape[1])), dtype=np.int64)
+            grown[:, : self._size] = self._rows[:, : self._size]
+            self._rows = grown
+        self._rows[:, self._size : size] = rows
+        self._size = size
 
     def _sort(self) -> None:
         """Order all rows by offset, and compute again what each partition had reached."""
         if self._is_sorted:
             return
-        everything = sorted(
-            ((key, row) for key, rows in self._of_key.items() for row in rows),
-            key=lambda one: (one[1].place, one[1].offset),
-        )
-        reached: dict[tuple[str, int], int] = {}
-        self._of_key = {}
-        for key, row in everything:
-            reached[row.place] = now_us = max(reached.get(row.place, ABSENT), row.time_us)
-            self._of_key.setdefault(key, []).append(row._replace(reached_us=now_us))
-        self._is_sorted = True
+        rows = self._rows[:, : self._size]
+        rows = rows[:, np.lexsort((rows[_OFFSET], rows[_PLACE]))]
+        for place in range(len(self._places)):
+            mine = rows[_PLACE] == place
+            rows[_REACHED, mine] = np.maximum.accumulate(rows[_TIME, mine])
+        self._rows, self._is_sorted = rows, True
+        self._order = self._begins = np.zeros(0, dtype=np.int64)
+
+    def _numbers(self, keys: pa.Array) -> Ints:
+        return self._keys.find(np.zeros(len(keys), dtype=np.int64), keys)
+
+    def _of(self, numbers: Ints) -> Ints:
+        """Return the rows of these keys, by key and offset."""
+        self._sort()
+        if self._size - len(self._order) > len(self._order) // 4:
+            key = self._rows[_KEY, : self._size]
+            self._order = np.argsort(key, kind="stable")
+            self._begins = np.concatenate([[0], np.cumsum(np.bincount(key, minlength=len(self._keys)))])
+        known = numbers[numbers < len(self._begins) - 1]
+        begins = self._begins[known]
+        sorted_ = self._order[_ranges(begins, self._begins[known + 1])[1]] if len(known) else self._order[:0]
+        later = np.arange(len(self._order), self._size)
+        later = later[np.isin(self._rows[_KEY, later], numbers)]
+        rows = np.concatenate([sorted_, later])
+        return rows[np.lexsort((self._rows[_OFFSET, rows], self._rows[_KEY, rows]))]
+
+    def _possible(self, asked: Asked) -> Iterator[tuple[Ints, Ints]]:
+        """Yield pairs of a result and a possible row (`NO_ROW`: the absence of one), part by part."""
+        number = self._numbers(asked.keys)
+        rows = self._of(np.unique(number[number >= 0]))
+        key, time, reached, before = (self._rows[at, rows] for at in (_KEY, _TIME, _REACHED, _BEFORE))
+        first, end = np.searchsorted(key, number), np.searchsorted(key, number, "right")
+        # SEMANTICS 2.37: a row counts unless its partition had been read through the result's T before. What is read
+        # later was appended later: neither a restart nor a later row changes the class of a resolved result.
+        last = _bisected(before, first, end, asked.lookups)
+        since = np.full(len(number), ABSENT) if self._behind_us is None else asked.starts - self._behind_us
+        until = np.full(len(number), NEVER - 1) if self._ahead_us is None else asked.ends + self._ahead_us
+        # An engine that reads in the order of offsets passes the newest time of the partition before it has a later
+        # row; one that orders by time ends a row only with one that is not earlier.
+        passed = np.minimum(_bisected(reached, first, end, since), last)
+        none = np.flatnonzero(passed == first)
+        yield none, np.full(len(none), NO_ROW)
+        segments = np.flatnonzero(run_starts(key)) if len(key) else np.zeros(0, dtype=np.int64)
+        above = _above(time, segments) if (passed > first).any() else time
+        result, at = np.flatnonzero(passed > first), passed[passed > first] - 1
+        while len(result):
+            # Of the rows before, those that only earlier times follow: each is later than the one after it.
+            in_time = time[at] <= until[result]
+            result, at = result[in_time], at[in_time]
+            yield result, rows[at]
+            goes_on = above[at] >= 0
+            result, at = result[goes_on], above[at[goes_on]]
+        # Of the rows after, those that are not too late; beyond ``stop`` all are.
+        stop = _bisected(_least_from(time, segments), passed, last, until + 1)
+        part = np.cumsum(stop - passed) // _PAIRS_MOST
+        for some in np.split(np.arange(len(number)), np.flatnonzero(np.diff(part)) + 1):
+            result, at = _ranges(passed[some], stop[some])
+            result = some[result]
+            in_time = time[at] <= until[result]
+            yield result[in_time], rows[at[in_time]]
 
 
-def _replaced_us(row: Row, ending: Sequence[Row]) -> int:
-    """Return the event time from which ``row`` is surely replaced. ``ending``: rows of its key, by offset."""
-    # An engine that reads in the order of offsets passes the newest time of the partition before it has the later row;
-    # one that orders by time ends a row only with one that is not earlier.
-    later = (it.reached_us for it in ending if it.offset > row.offset and it.time_us >= row.time_us)
-    return next(later, NEVER)
+def _ranges(begins: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """Return, for each number of each range, the index of the range and the number."""
+    sizes = np.maximum(ends - begins, 0)
+    index = np.repeat(np.arange(len(sizes)), sizes)
+    return index, np.arange(len(index)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + begins[index]
 
 
-def _rows(facts: pa.Table, width: int) -> Iterator[tuple[str, Row]]:
-    """Yield the rows of fact rows, with their keys."""
-    at, dated = listed(facts["times"])
-    offsets, times = (ints(arrays.field(dated, name)).tolist() for name in ("offset", "time_us"))
-    texts = arrays.field(pc.list_flatten(one_array(facts["aggregates"])), "sum").to_pylist()
-    keys, topics, partitions = (facts[name].to_pylist() for name in ("key", "topic", "partition"))
-    lookups = ints(facts["lookup_us"])
-    for i, fact in enumerate(at.tolist()):
-        stated = tuple(None if text is None else int(Decimal(text)) for text in texts[i * width : (i + 1) * width])
-        place = topics[fact], partitions[fact]
-        yield keys[fact], Row(place, offsets[i], times[i], times[i], int(lookups[fact]), stated)
+def _bisected(values: Ints, begins: Ints, ends: Ints, least: Ints) -> Ints:
+    """Return, for each range of ``values``, which rise in it, the first index of a value that is at least ``least``."""
+    low, high = begins.copy(), np.maximum(begins, ends)
+    while (at := np.flatnonzero(low < high)).size:
+        middle = (low[at] + high[at]) // 2
+        is_less = values[middle] < least[at]
+        low[at] = np.where(is_less, middle + 1, low[at])
+        high[at] = np.where(is_less, high[at], middle)
+    return low
 
 
-def stated_wrongly(stated: Sequence[Fields], cell: Ints, possible: Sequence[frozenset[Fields] | None]) -> arrays.Bools:
-    """Return which results state fields that no possible row of their cell has. ``cell``: that of each result."""
-    rows = [possible[i] for i in cell.tolist()]
-    found = [of_cell is not None and fields not in of_cell for fields, of_cell in zip(stated, rows, strict=True)]
-    return np.array(found, dtype=np.bool_)
+def _above(time: Ints, segments: Ints) -> Ints:
+    """Return for each row the nearest earlier one of its key whose time is later; -1 without one. ``segments``: the
+    first row of each key."""
+    found = np.arange(len(time)) - 1
+    found[segments] = -1
+    while len(at := np.flatnonzero((found >= 0) & (time[found] <= time))):
+        # All rows between a row and its candidate are not later, and neither are those that the candidate passes over.
+        found[at] = found[found[at]]
+    return found
+
+
+def _least_from(time: Ints, segments: Ints) -> Ints:
+    """Return for each row the earliest time from it to the end of its key. ``segments``: the first row of each key."""
+    distinct, rank = np.unique(time, return_inverse=True)
+    segment = np.zeros(len(time), dtype=np.int64)
+    segment[segments[1:]] = 1
+    above = np.cumsum(segment) * len(distinct)
+    least = np.minimum.accumulate((rank + above)[::-1])[::-1] - above
+    return distinct[least] if len(time) else time

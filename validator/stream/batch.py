@@ -592,12 +592,7 @@ class BatchRunner:
         facts = with_possible_reaches(
             facts, self._reach_us(progress), lambda starts: oracle.latest_reaches_us(starts, self._slack)
         )
-        newest_us = {
-            (partition.topic, partition.partition): frontier.newest_event_time_us
-            for partition, frontier in progress.frontiers.items()
-            if frontier.newest_event_time_us is not None
-        }
-        return FactsRead(with_newest_before(facts, newest_us), counts)
+        return FactsRead(with_newest_before(facts, progress.known_before), counts)
 
     def _reach_us(self, progress: IngestProgress) -> int:
         """The reach (`validator.reconcile.lateness`) of an event whose time is `max_ahead` after the lookup."""

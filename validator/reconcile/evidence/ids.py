@@ -171,8 +171,8 @@ class Ids(Evidence):
             event_source=it.items.source[events],
         )
         partitions = [partition_numbers(facts, it.named) for facts, _ in it.gathered]
-        if it.possible is not None:
-            wrong, clauses = beside_ids.wrong_rows(given, it.gathered, partitions, self.stated, it.possible)
+        if it.of_rows is not None:
+            wrong, clauses = beside_ids.wrong_rows(given, it.gathered, partitions, self.stated, it.of_rows)
             return WrongValues(wrong, none, none, clauses)
         tolerances = dict(self.oracle.reads.tolerances)
         wrong, clauses = beside_ids.wrong_results(given, it.gathered, partitions, self.stated, tolerances)
