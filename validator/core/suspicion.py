@@ -75,7 +75,7 @@ class Suspicion:
             self.hidden_inputs(progress) * each,
             self.hidden_answers(progress) * each,
             misnamed,
-            rows_are_hidden=progress.rows_are_hidden,
+            rows_are_hidden=progress.rows_are_hidden or "table" in self.absent_sides,
         )
 
     def _by_numbers(
@@ -151,7 +151,7 @@ class Suspicion:
             classes |= self._by_records(progress, sums)
         if math.isinf(self.hidden_inputs(progress)):
             classes |= {*EXCESS, "wrong_value"}
-        if progress.rows_are_hidden:
+        if progress.rows_are_hidden or "table" in self.absent_sides:
             classes.add("wrong_value")
         if math.isinf(self.hidden_answers(progress)) or (
             self.hidden_inputs_lose and math.isinf(self.hidden_inputs(progress))

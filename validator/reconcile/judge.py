@@ -569,6 +569,11 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     # SEMANTICS 3.18: unresolved for `missing_after` only because of an open transaction: the verdict is unknown.
     held_us = clock.due_through_us(clock.unheld_inputs_us, rules.missing_after_us)
     held_long = np.zeros_like(it.held) if held_us is None else it.held & ~it.lagging & (cells["observed_us"] <= held_us)
+    unjudged = counts["unresolved"]
+    if cells.oracle.tables:
+        # SEMANTICS 2.37: what results state is not judged, either, and a run that ends waits no longer.
+        unjudged = np.maximum(unjudged, np.where(it.in_scope, cells["results"], 0))
+        held_long |= it.held & ~it.lagging & clock.run_end.is_due
 
     seen = it.observed > 0
     # SEMANTICS 2.17: ids are compared once the excess can be judged. Without answers there is no excess: such a cell is
@@ -635,7 +640,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
         unproven_splits=np.where(it.in_scope & it.resolved, found["unproven_splits"], 0),
         unconsumed_overdue=unconsumed_overdue,
         blocked_overdue=np.where(blocked_long, counts["blocked"], 0),
-        held_long=np.where(held_long, counts["unresolved"], 0),
+        held_long=np.where(held_long, unjudged, 0),
         agrees=it.agrees,
         refuted=it.refuted,
         sampled=sampled,

@@ -379,6 +379,13 @@ def doubts_of(
             f"{'it is' if sums.keys_scattered == 1 else 'they are'} not judged; write all results of a key to one "
             "partition"
         )
+    if sums.rows_scattered:
+        keys, have = plural(sums.rows_scattered, "key"), "has" if sums.rows_scattered == 1 else "have"
+        sentences.append(
+            f"{keys} {have} rows of the table on several partitions, whose offsets do not show their order: which rows "
+            "their results may state is not judged; write all rows of a key to one partition, and begin with a new "
+            "state.path"
+        )
     if sums.doubtful:
         them_in = "it in its partition" if sums.doubtful == 1 else "them in their partitions"
         sentences.append(
@@ -516,12 +523,14 @@ def _absence_doubts(config: Config, progress: IngestProgress, record: RunRecord,
         found.append(Doubt(f"an open transaction may hold the answers to {plural(sums.blocked, 'event')}", FORBID_LOSS))
     # If the pipeline is not at rest, that is a reason of its own, or (with `--leave-open`) none.
     at_rest = record.has_ended and record.not_at_rest_because is None and record.left_open_because is None
-    if unresolved := sums.counts["unresolved"] if at_rest else sums.held_long:
+    if unresolved := max(sums.counts["unresolved"], sums.held_long) if at_rest else sums.held_long:
         its_event = "its event" if unresolved == 1 else "their events"
+        topics = "an input topic or the table" if config.oracle.tables else "an input topic"
+        its_event += " or rows of the table" if config.oracle.tables else ""
         found.append(
             Doubt(
                 f"{plural(unresolved, 'contribution')} in results, late or rejected records could not be judged: an "
-                f"open transaction on an input topic may hold {its_event}; end that transaction, or abort it"
+                f"open transaction on {topics} may hold {its_event}; end that transaction, or abort it"
             )
         )
     return found
