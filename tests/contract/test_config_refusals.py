@@ -765,6 +765,14 @@ OF_AN_ENRICHMENT = {
         "oracle.table.format (from --set oracle.table.format): its records name schemas of a registry, and there is "
         "none; write schema_registry.url."
     ),
+    "outputs.0.evidence=values": (
+        "outputs[0].evidence (from --set outputs.0.evidence): oracle enrichment needs the ids of events; write "
+        "evidence: id."
+    ),
+    "oracle.values={tier: same(level)}": (
+        "oracle.values.tier (from --set oracle.values): same(level) is a function, and results state a field of a row "
+        "as it is; write the path of the field."
+    ),
     "oracle.values={tier: a.}": (
         "oracle.values.tier (from --set oracle.values): 'a.' is not a path; write names joined by dots, as in user.id."
     ),
@@ -783,6 +791,11 @@ OF_AN_ENRICHMENT = {
 def test_an_enrichment_refuses_what_it_cannot_judge(assignment: str) -> None:
     found = problems(*ENRICHED, assignment)
     assert found == (f"c.yaml: {OF_AN_ENRICHMENT[assignment]}",)
+
+
+def test_two_values_of_an_enrichment_may_be_a_field_named_count() -> None:
+    both = ["oracle.values={tier: count, other: count}", "outputs.0.fields.values={tier: tier, other: other}"]
+    assert problems(*ENRICHED, *both) == ()
 
 
 MATCHED = (

@@ -37,6 +37,7 @@ class Enrichment(Passthrough):
     ahead: Duration | None = None
     """How long before its time. None: at any time."""
 
+    judges_values: ClassVar[bool] = False
     judges_values_beside_ids: ClassVar[bool] = True
     _of_rows: bool = PrivateAttr(default=False)
 
@@ -66,6 +67,11 @@ class Enrichment(Passthrough):
         """The two declared times."""
         return self.behind, self.ahead
 
+    def check_values(self, declared: Declared) -> None:
+        """Refuse results without ids: each is judged by the bucket of its event."""
+        del declared
+        raise broken_rule_at("outputs[0].evidence", "oracle enrichment needs the ids of events", "write evidence: id")
+
     def check(self, declared: Declared) -> None:
         """Refuse keys of different widths, paths that no row can have, and values that are numbers with a tolerance."""
         super().check(declared)
@@ -74,6 +80,9 @@ class Enrichment(Passthrough):
             problem = f"it has {plural(len(self.table.fields.key), 'field')} and the key of inputs[0] has {width}"
             raise broken_rule_at("oracle.table.fields.key", problem, "name the fields of the key of the events")
         for name, path in self.values.items():
+            if path.endswith(")"):
+                problem = f"{path} is a function, and results state a field of a row as it is"
+                raise broken_rule_at(f"oracle.values.{name}", problem, "write the path of the field")
             self.table.check_paths([(f"oracle.values.{name}", path)])
         for i, output in enumerate(declared.outputs):
             for name, at in output.fields.values.items():

@@ -120,7 +120,7 @@ class Evidence(ABC):
         if self.stated.repeated and not oracle.answers_events:
             fix = "leave it out, or use passthrough, map or filter"
             raise broken_rule_at("oracle.values", "same(PATH) needs results of one event each", fix)
-        if list(oracle.values.values()).count("count") > 1:
+        if not oracle.tables and list(oracle.values.values()).count("count") > 1:
             raise broken_rule_at("oracle.values", "two values are the number of events", "name count once")
         for one in declared.inputs:
             one.check_paths(("oracle.values", path) for path in oracle.seen_from(one.topic).stated.paths)
