@@ -69,8 +69,8 @@ _SENTENCES: Final = {
         "contributions carry an id that no input had",
     ),
     ViolationClass.INCONSISTENT: (
-        "result does not follow from the ids that it carries",
-        "results do not follow from the ids that they carry",
+        "result does not follow from the ids that it carries, or from the table",
+        "results do not follow from the ids that they carry, or from the table",
     ),
     ViolationClass.UNDECODABLE: ("result could not be decoded", "results could not be decoded"),
     ViolationClass.WRONG_VALUE: (

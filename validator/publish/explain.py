@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from validator.codecs.columns import UNOWED
+from validator.codecs.columns import UNOWED, VERSION
 from validator.model.arrays import Bools, Ints, field, listed, one_array
 from validator.model.cut import full_text_of, shorten
 from validator.model.stated_values import Values
@@ -195,13 +195,15 @@ def _of_cell(tables: StateTables, window: str, key: str) -> list[str]:
         return []
     (lines,) = _lines_of_cells(tables, [(start_us, rows[0]["key"])])
     values = stated_values(tables.state)
+    # Fields of rows of a table are hashes, which say nothing to a person: violations name the possible rows.
+    of_table = any(part.num_rows for part in tables.scan(Table.FACTS, ("status",), ds.field("status") == VERSION))
     for row in rows:
         first, last = row["first_offset"], row["last_offset"]
         offsets = f"offset {first}" if first == last else f"offsets {first} to {last}"
         lines.append(
             f"  {rfc3339(row['lookup_us'])} batch {row['batch']}: {plural(row['contributions'], 'contribution')} in "
             f"{plural(row['records'], row['side'] + ' record')} of {row['topic']}-{row['partition']}, {offsets}"
-            f"{_values(row, values)}"
+            f"{'' if of_table else _values(row, values)}"
         )
     return lines
 

@@ -35,7 +35,8 @@ ADVICE: Final[dict[ViolationClass, str]] = {
     "configuration.",
     ViolationClass.UNKNOWN_ID: "Look for another producer on the output topic, a wrong id field in the configuration, "
     "or a `start` that skipped inputs.",
-    ViolationClass.INCONSISTENT: "The result contradicts its own ids: check the state that the engine restored last.",
+    ViolationClass.INCONSISTENT: "The result contradicts its own ids or the table: check the state that the engine "
+    "restored last, or how it reads the table.",
     ViolationClass.UNDECODABLE: "Compare a record of the output topic with `outputs[].fields` of the configuration: "
     "was a new version of the engine deployed?",
     ViolationClass.WRONG_VALUE: "An event was lost and another one of the same cell was counted twice, or the engine "

@@ -31,8 +31,8 @@ VIOLATION_SENTENCES: Final[dict[ViolationClass, tuple[str, str]]] = {
         "ids in results belong to no input event",
     ),
     ViolationClass.INCONSISTENT: (
-        "result does not follow from the ids that it carries",
-        "results do not follow from the ids that they carry",
+        "result does not follow from the ids that it carries, or from the table",
+        "results do not follow from the ids that they carry, or from the table",
     ),
     ViolationClass.UNDECODABLE: ("result could not be decoded", "results could not be decoded"),
     ViolationClass.WRONG_VALUE: (

@@ -44,8 +44,8 @@ _EXPLANATIONS: Final = {
         "{n:,} results state other values than the events give (the cell has {expected})",
     ),
     "inconsistent": (
-        "{n:,} result states another value than its ids give (the cell has {expected})",
-        "{n:,} results state other values than their ids give (the cell has {expected})",
+        "{n:,} result states another value than its ids, or the table, give (the cell has {expected})",
+        "{n:,} results state other values than their ids, or the table, give (the cell has {expected})",
     ),
 }
 """Class -> explanation of a violation, for one contribution and for several."""
