@@ -765,10 +765,6 @@ OF_AN_ENRICHMENT = {
         "oracle.table.format (from --set oracle.table.format): its records name schemas of a registry, and there is "
         "none; write schema_registry.url."
     ),
-    "outputs.0.evidence=values": (
-        "outputs[0].evidence (from --set outputs.0.evidence): oracle enrichment needs the ids of events; write "
-        "evidence: id."
-    ),
     "oracle.values={tier: same(level)}": (
         "oracle.values.tier (from --set oracle.values): same(level) is a function, and results state a field of a row "
         "as it is; write the path of the field."
@@ -793,9 +789,17 @@ def test_an_enrichment_refuses_what_it_cannot_judge(assignment: str) -> None:
     assert found == (f"c.yaml: {OF_AN_ENRICHMENT[assignment]}",)
 
 
+def test_an_enrichment_needs_ids() -> None:
+    fields = "outputs.0.fields={key: page, event_time: t, values: {tier: t}}"
+    said = "oracle enrichment needs the ids of events; write evidence: id."
+    found = problems(*ENRICHED, "outputs.0.evidence=values", fields)
+    assert found == (f"c.yaml: outputs[0].evidence (from --set outputs.0.evidence): {said}",)
+
+
 def test_two_values_of_an_enrichment_may_be_a_field_named_count() -> None:
     both = ["oracle.values={tier: count, other: count}", "outputs.0.fields.values={tier: tier, other: other}"]
-    assert problems(*ENRICHED, *both) == ()
+    config = loads(EXAMPLES["clickstream"], "/etc", [*ENRICHED, *both], {}, source="c.yaml")
+    assert config.oracle.values == {"tier": "count", "other": "count"}
 
 
 MATCHED = (
