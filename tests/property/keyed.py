@@ -285,10 +285,11 @@ class KeyedValuesReferee(ValuedReferee, KeyReferee):
     """The reference, with the class `wrong_value` of the newest result."""
 
     def is_wrong(self, cell: Cell) -> bool:
-        """As in `ValuedReferee`, if the result states the number of all events, and none was set aside."""
+        """As in `ValuedReferee`, if the result states the number of all events, none was set aside, and no answer can have
+        been in a gap."""
         seen = self.seen(cell, cell[1])
         is_whole = len(self.copies.get((cell, cell[1]), ())) == seen["output"] == seen.total()
-        return is_whole and super().is_wrong(cell)
+        return is_whole and not self.clock.answer_gaps() and super().is_wrong(cell)
 
 
 class UncountedKeyClock(KeyClock):
@@ -303,10 +304,6 @@ class KeyedUncountedReferee(UncountedReferee, KeyedValuesReferee):
     """The reference for results that do not state how many events they used."""
 
     clock_type = UncountedKeyClock
-
-    def is_wrong(self, cell: Cell) -> bool:
-        """As in `KeyedValuesReferee`, if no answer can have been in a gap."""
-        return not self.clock.answer_gaps() and super().is_wrong(cell)
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,6 @@ def compare(cells: Columns, clock: Clock, due: Due, resting: Bools) -> dict[int,
         processed, owed = expected - outstanding, cells[NET] > 0
         excess = (results > 0) & (surplus > 0)
     sound = results - excess
-    # SEMANTICS 2.30: a result that states the number of all events states their values.
-    shows_use = states_count and not signed
     judged = (
         owed
         & (results > 0)
@@ -58,7 +56,8 @@ def compare(cells: Columns, clock: Clock, due: Due, resting: Bools) -> dict[int,
         & (cells["unread"] == 0)
         & (expected == events)
     )
-    if not shows_use and may_be_unread(clock):
+    if may_be_unread(clock):
+        # SEMANTICS 2.30: in the number of all events another one may be repeated.
         judged[:] = False
     tolerances = dict(cells.oracle.reads.tolerances)
     clauses = wrong_values(cells, judged, cells.oracle.stated, tolerances) if cells.oracle.stated.stated else {}
