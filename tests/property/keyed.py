@@ -285,8 +285,8 @@ class KeyedValuesReferee(ValuedReferee, KeyReferee):
     """The reference, with the class `wrong_value` of the newest result."""
 
     def is_wrong(self, cell: Cell) -> bool:
-        """As in `ValuedReferee`, if the result states the number of all events, none was set aside, and no answer can have
-        been in a gap."""
+        """As in `ValuedReferee`, if the result states the number of all events, none was set aside, and no answer can
+        have been in a gap."""
         seen = self.seen(cell, cell[1])
         is_whole = len(self.copies.get((cell, cell[1]), ())) == seen["output"] == seen.total()
         return is_whole and not self.clock.answer_gaps() and super().is_wrong(cell)

@@ -141,10 +141,10 @@ class TableRows:
         at, dated = listed(facts["times"])
         number = self._keys.add(np.zeros(facts.num_rows, dtype=np.int64), facts["key"])
         places = list(zip(facts["topic"].to_pylist(), facts["partition"].to_pylist(), strict=True))
-        for place in sorted(set(places) - set(self._places)):
-            self._places.append(place)
+        for new in sorted(set(places) - set(self._places)):
+            self._places.append(new)
             self._newest.append((ABSENT, ABSENT))
-        place_of = {place: i for i, place in enumerate(self._places)}
+        place_of = {one: i for i, one in enumerate(self._places)}
         place = np.array([place_of[one] for one in places], dtype=np.int64)
         known = np.full(len(self._keys), ABSENT)
         known[: len(self._place_of_key)] = self._place_of_key
