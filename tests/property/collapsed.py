@@ -58,6 +58,9 @@ class CollapsedReferee(ValuedReferee):
     """The reference, in which a cell is owed once for each different id of its events."""
 
     def _take(self, step: Step, record: Record) -> None:
+        if isinstance(record, ResultRecord):
+            # A history that is stretched moves its cells.
+            record = replace(record, ids=(name_of((record.window_start_us, record.key)),) * len(record.ids))
         super()._take(step, record)
         if isinstance(record, InputEvent):
             for cell in self.clock.cells_of(record):

@@ -18,12 +18,12 @@ from typing import Final
 
 from tests.property.counted import ANOTHER
 from tests.property.history import Cell, History, InputEvent, LateRecord, Record, ResultRecord, Step, role_of
-from tests.property.passthrough import PassthroughReferee, PassthroughTiming, passthrough_case
-from tests.property.spark_histories import Case, Referee
+from tests.property.passthrough import PassthroughCase, PassthroughReferee, PassthroughTiming, passthrough_case
+from tests.property.spark_histories import Referee
 from tests.property.strategies import EVERYTHING, Allowed
 from tests.property.valued import CHOICES_MOST, Place, ValuedReferee
 from validator.oracles.passthrough import Passthrough
-from validator.oracles.seam import Oracle, Reads
+from validator.oracles.seam import Reads
 
 Tuple = tuple[str | None, ...]
 """The fields of an event, or those that a result repeats."""
@@ -55,19 +55,17 @@ class PlacedTiming(PassthroughTiming):
 
 
 @dataclass(frozen=True)
-class RepeatedCase(Case):
+class RepeatedCase(PassthroughCase):
     """A history of events that are answered one by one, without their ids. ``tuples``: the fields of each record."""
 
-    known: Oracle | None = None
     tuples: tuple[tuple[Place, Tuple], ...] = ()
     width: int = len(NAMES)
 
     @cached_property
-    def oracle(self) -> Oracle:
+    def oracle(self) -> Passthrough:
         """The oracle with which the core judges it."""
-        assert self.known is not None
         values = {name: f"same({name})" for name in NAMES[: self.width]}
-        return self.known.model_copy(update={"values": values}).reading(Reads(evidence="values", names_ids=False))
+        return super().oracle.model_copy(update={"values": values}).reading(Reads(evidence="values", names_ids=False))
 
     @property
     def referee(self) -> type[Referee]:
@@ -133,7 +131,6 @@ def repeated_case(
             break
     timing, rng = named.history.timing, Random(other)
     assert isinstance(timing, PassthroughTiming)
-    assert isinstance(named.oracle, Passthrough)
     records = [record for step in named.history.steps for record in step.records]
     tuples: list[tuple[Place, Tuple]] = []
     for record, [id_] in _with_ids(records):
@@ -154,7 +151,7 @@ def repeated_case(
         for step in named.history.steps
     )
     history = History(placed, steps, named.history.final)
-    return RepeatedCase(other, causal, history, named.oracle, tuple(tuples), width)
+    return RepeatedCase(other, causal, history, tuple(tuples), width)
 
 
 def _with_ids(records: list[Record]) -> Iterator[tuple[InputEvent | LateRecord | ResultRecord, tuple[str]]]:
