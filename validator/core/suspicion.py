@@ -57,6 +57,11 @@ class Suspicion:
             return math.inf
         return progress.hidden("late") + progress.hidden("rejected")
 
+    def rows_are_hidden(self, progress: IngestProgress) -> bool:
+        """Return whether a row of a table may be one that was never read."""
+        # SEMANTICS 4.9: the name of its topic may be misspelt.
+        return progress.rows_are_hidden or "table" in self.absent_sides
+
     def by_hidden_records(self, progress: IngestProgress, sums: CellTotals, *, misnamed: int = 0) -> frozenset[str]:
         """Return the classes of cell violations that hidden records may explain.
 
@@ -75,7 +80,7 @@ class Suspicion:
             self.hidden_inputs(progress) * each,
             self.hidden_answers(progress) * each,
             misnamed,
-            rows_are_hidden=progress.rows_are_hidden or "table" in self.absent_sides,
+            rows_are_hidden=self.rows_are_hidden(progress),
         )
 
     def _by_numbers(
@@ -151,7 +156,7 @@ class Suspicion:
             classes |= self._by_records(progress, sums)
         if math.isinf(self.hidden_inputs(progress)):
             classes |= {*EXCESS, "wrong_value"}
-        if progress.rows_are_hidden or "table" in self.absent_sides:
+        if self.rows_are_hidden(progress):
             classes.add("wrong_value")
         if math.isinf(self.hidden_answers(progress)) or (
             self.hidden_inputs_lose and math.isinf(self.hidden_inputs(progress))
