@@ -17,7 +17,6 @@ from tests.property.spark_histories import stretched
 from tests.property.tiny import CLICKS, COUNTS, LATE, TIMING, Story, event, late, result
 from tests.property.valued import Place
 from tests.unit.memory_tables import MemoryTables
-from validator.oracles.passthrough import Passthrough
 
 pytestmark = pytest.mark.property
 
@@ -49,8 +48,7 @@ def judged(*batches: Sent, expired: int = 0) -> tuple[Run, Mapping[str, Any]]:
     )
     timing = PlacedTiming(**{one.name: getattr(TIMING, one.name) for one in fields(TIMING)})
     history = stretched(History(timing, steps, "none"))
-    known = Passthrough.model_construct(kind="passthrough", bucket=history.timing.window_us)
-    case = RepeatedCase(5, True, history, known, tuple(tuples))
+    case = RepeatedCase(5, True, history, tuple(tuples))
     [facts] = history_facts.facts([case])
     run = Run(case, facts, MemoryTables())
     for number in range(len(history.steps)):

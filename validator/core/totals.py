@@ -271,7 +271,7 @@ class CellTotals:
     set_aside: dict[str, TopicCounts] = field(
         default_factory=dict, metadata=_each(lambda of: of.it.by_set_aside, _added_topics)
     )
-    rows_scattered: int = 0
+    rows_scattered: int = _sum()
     fit: Fit | None = None
 
     def violations(self, name: str) -> int:
