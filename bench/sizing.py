@@ -27,7 +27,7 @@ from bench.writer import Load, uuid
 from testbed.demo.memory import memory_usage_of
 from validator.config.load import loads
 from validator.reconcile.facts import Side, completed
-from validator.state.tables import COMPACTED_BYTES, StateTables, Table, path_of
+from validator.state.tables import StateTables, Table, join_facts, path_of
 from validator.stream.sources import readers_of, sources_of
 from validator.stream.stage import Stage
 
@@ -84,8 +84,10 @@ def disk(kind: str, batches: int, events: int) -> dict[str, Any]:
             answers += len(results)
             rows = completed(pa.concat_tables(parts), of_sources, batch=batch, lookup_us=batch * 1_000_000, epoch=0)
             tables.append(rows, Table.FACTS, writer="bench", version=batch)
+        tables.close()
         table = DeltaTable(path_of(Path(folder), Table.FACTS))
-        table.optimize.compact(target_size=COMPACTED_BYTES)
+        join_facts(Path(folder, "facts"), table)
+        table.update_incremental()
         in_force = sum(pa.table(table.get_add_actions())["size_bytes"].to_pylist())
         facts = sum(path.stat().st_size for path in Path(folder, "facts").rglob("*") if path.is_file())
     whole = batches * events

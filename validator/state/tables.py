@@ -15,9 +15,10 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from enum import StrEnum
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -179,6 +180,8 @@ _MAKING: Final = {table: threading.Lock() for table in Table}
 """Two concurrent commits that create a table would conflict. The state's lock excludes other processes."""
 _WRITER: Final = "writer"
 """Name of a Delta transaction in every commit of a sidecar. Its version is the sidecar's turn (docs/decisions/0011)."""
+_REWRITER: Final = "rewriter"
+"""Name of a Delta transaction in every commit that joins files of facts."""
 _FIRST_TURN: Final = 1
 _TAKE_TRIES: Final = 100
 """Attempts to commit a turn while another sidecar commits about once per second."""
@@ -241,33 +244,82 @@ def _partitions(table: Table) -> list[str] | None:
 
 
 def _written(folder: Path, facts: pa.Table) -> list[AddAction | RemoveAction]:
-    """Write facts to new data files in the ``folder`` of their table, one for each epoch.
-
-    Arrow writes them in a third of the time that the Delta library takes (docs/decisions/0007).
-    """
+    """Write facts to new data files in the ``folder`` of their table, one for each epoch."""
     assert not facts["epoch"].null_count, "every row is of an epoch"
-    found: list[AddAction | RemoveAction] = []
-    for epoch in pc.unique(facts["epoch"]).to_pylist():
-        path = folder / f"epoch={epoch}" / f"part-{uuid.uuid4()}.parquet"
-        path.parent.mkdir(exist_ok=True)
-        rows = facts.filter(pc.equal(facts["epoch"], epoch)).drop_columns("epoch")
-        try:
-            pq.write_table(
-                rows,
-                path,
-                row_group_size=_ROWS_PER_GROUP,
-                use_dictionary=list(_REPEATED),
-                column_encoding=dict.fromkeys(_RISING, "DELTA_BINARY_PACKED"),
-                write_statistics=list(_SKIPPING),
-                store_schema=False,
+    return [
+        _file(folder, epoch, facts.filter(pc.equal(facts["epoch"], epoch)).drop_columns("epoch"))
+        for epoch in pc.unique(facts["epoch"]).to_pylist()
+    ]
+
+
+def _file(folder: Path, epoch: int, rows: pa.Table, *, is_new: bool = True) -> AddAction:
+    """Write a data file of the epoch's facts. ``is_new``: whether the table does not have the rows yet.
+
+    Arrow writes it in a third of the time that the Delta library takes (docs/decisions/0007).
+    """
+    path = folder / f"epoch={epoch}" / f"part-{uuid.uuid4()}.parquet"
+    path.parent.mkdir(exist_ok=True)
+    try:
+        pq.write_table(
+            rows,
+            path,
+            row_group_size=_ROWS_PER_GROUP,
+            compression="snappy" if is_new else "zstd",
+            use_dictionary=list(_REPEATED),
+            column_encoding=dict.fromkeys(_RISING, "DELTA_BINARY_PACKED"),
+            write_statistics=list(_SKIPPING),
+            store_schema=False,
+        )
+        size = path.stat().st_size
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    name, now_ms = f"{path.parent.name}/{path.name}", int(time.time() * 1_000)
+    return AddAction(name, size, {"epoch": str(epoch)}, now_ms, data_change=is_new, stats=_statistics(rows))
+
+
+def join_facts(folder: Path, known: DeltaTable) -> None:
+    """Join the small files of facts in ``known`` to files of up to `COMPACTED_BYTES`, in one commit.
+
+    The Delta library's own compaction commits also what another sidecar has joined since ``known``: the table would
+    have the rows twice. Of two commits with one transaction, Delta refuses the second.
+    """
+    changes: list[AddAction | RemoveAction] = []
+    schema = SCHEMAS[Table.FACTS]
+    without_epoch = schema.remove(schema.get_field_index("epoch"))
+    try:
+        for files in _bins(pa.table(known.get_add_actions(flatten=True)).to_pylist()):
+            epoch = files[0]["partition.epoch"]
+            rows = pa.concat_tables(
+                pq.read_table(folder / one["path"], schema=without_epoch, partitioning=None) for one in files
             )
-            size = path.stat().st_size
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-        name, now_ms, of_epoch = f"{path.parent.name}/{path.name}", int(time.time() * 1_000), {"epoch": str(epoch)}
-        found.append(AddAction(name, size, of_epoch, now_ms, data_change=True, stats=_statistics(rows)))
-    return found
+            changes.append(_file(folder, epoch, rows, is_new=False))
+            changes += [
+                RemoveAction(one["path"], False, int(time.time() * 1_000), one["size_bytes"], {"epoch": str(epoch)})
+                for one in files
+            ]
+        if changes:
+            once = CommitProperties(app_transactions=[Transaction(_REWRITER, known.version())])
+            known.create_write_transaction(changes, "append", schema, _partitions(Table.FACTS), commit_properties=once)
+    except BaseException:
+        for change in changes:
+            if isinstance(change, AddAction):
+                (folder / change.path).unlink(missing_ok=True)
+        raise
+
+
+def _bins(files: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Group files of one epoch each that together have up to `COMPACTED_BYTES`. Files that stay alone are left out."""
+    taken: list[dict[str, Any]] = []
+    of_epoch = itemgetter("partition.epoch")
+    for one in [*sorted(files, key=of_epoch), None]:
+        same = one is not None and taken and of_epoch(one) == of_epoch(taken[0])
+        if not same or sum(it["size_bytes"] for it in (*taken, one)) > COMPACTED_BYTES:
+            if len(taken) > 1:
+                yield taken
+            taken = []
+        if one is not None:
+            taken.append(one)
 
 
 def _statistics(facts: pa.Table) -> str:
@@ -484,7 +536,10 @@ class StateTables:
         with contextlib.suppress(DeltaError, OSError, StateTaken):
             known = DeltaTable(path_of(self.state, table))
             self._check_turn(known, table)
-            known.optimize.compact(target_size=COMPACTED_BYTES, max_concurrent_tasks=1)
+            if table is Table.FACTS:
+                join_facts(Path(path_of(self.state, table)), known)
+            else:
+                known.optimize.compact(target_size=COMPACTED_BYTES, max_concurrent_tasks=1)
             # Vacuum removes every file that the log does not name, also through links.
             if vacuums and not holds_links(self.state / table.value):
                 known.vacuum(dry_run=False)
