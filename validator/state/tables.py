@@ -246,9 +246,11 @@ def _partitions(table: Table) -> list[str] | None:
 def _written(folder: Path, facts: pa.Table) -> list[AddAction | RemoveAction]:
     """Write facts to new data files in the ``folder`` of their table, one for each epoch."""
     assert not facts["epoch"].null_count, "every row is of an epoch"
+    epochs, rows = pc.unique(facts["epoch"]).to_pylist(), facts.drop_columns("epoch")
     return [
-        _file(folder, epoch, facts.filter(pc.equal(facts["epoch"], epoch)).drop_columns("epoch"))
-        for epoch in pc.unique(facts["epoch"]).to_pylist()
+        # A filter copies all ids and texts.
+        _file(folder, epoch, rows if len(epochs) == 1 else rows.filter(pc.equal(facts["epoch"], epoch)))
+        for epoch in epochs
     ]
 
 
