@@ -372,7 +372,10 @@ class Cells(Columns):
             mine = is_one_of(facts["side"], side.value)
             if mine.any():
                 self._fold_columns(side, rows[mine], mine, column)
-                self._fold_side(side, rows[mine], facts.filter(pa.array(mine)))
+                # A batch has its facts side by side, and a slice copies nothing.
+                first, end = int(mine.argmax()), len(mine) - int(mine[::-1].argmax())
+                given = facts.slice(first, end - first) if mine[first:end].all() else facts.filter(pa.array(mine))
+                self._fold_side(side, rows[mine], given)
         return changed
 
     def _fold_columns(
