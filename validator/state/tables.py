@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from enum import StrEnum
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -312,16 +313,18 @@ def join_facts(folder: Path, known: DeltaTable) -> None:
 
 def _bins(files: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     """Group files of one epoch each that together have up to `COMPACTED_BYTES`. Files that stay alone are left out."""
-    taken: list[dict[str, Any]] = []
     of_epoch = itemgetter("partition.epoch")
-    for one in [*sorted(files, key=of_epoch), None]:
-        same = one is not None and taken and of_epoch(one) == of_epoch(taken[0])
-        if not same or sum(it["size_bytes"] for it in (*taken, one)) > COMPACTED_BYTES:
-            if len(taken) > 1:
-                yield taken
-            taken = []
-        if one is not None:
+    for _, same in groupby(sorted(files, key=of_epoch), of_epoch):
+        taken, size = list[dict[str, Any]](), 0
+        for one in same:
+            if taken and size + one["size_bytes"] > COMPACTED_BYTES:
+                if len(taken) > 1:
+                    yield taken
+                taken, size = [], 0
             taken.append(one)
+            size += one["size_bytes"]
+        if len(taken) > 1:
+            yield taken
 
 
 def _statistics(facts: pa.Table) -> str:
