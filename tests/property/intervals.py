@@ -160,7 +160,7 @@ class IntervalReference(JoinReference):
             lefts = [id_ for id_ in result.ids if not is_of_right(id_)]
             rights = [id_ for id_ in result.ids if is_of_right(id_)]
             allowed = 0
-            if len(lefts) == len(rights) == 1:
+            if len(lefts) == len(rights) == 1 and self.join != "semi":
                 allowed = sum(
                     self.times.is_pair(left, right)
                     for left in self.copies.get((cell, lefts[0]), ())
@@ -168,6 +168,10 @@ class IntervalReference(JoinReference):
                 )
             elif len(lefts) == 1 and not rights and self.join == "left":
                 allowed = len(self.copies.get((cell, lefts[0]), ()))
+            elif len(lefts) == 1 and not rights and self.join == "semi":
+                others = [copy for other in self.partners(cell, lefts[0]) for copy in self.copies[cell, other]]
+                mine = self.copies.get((cell, lefts[0]), ())
+                allowed = sum(any(self.times.is_pair(left, right) for right in others) for left in mine)
             pair = (*lefts, *rights)
             kind = "apart" if not allowed else "repeated" if before[pair] >= allowed else "pair" if rights else "alone"
             before[pair] += 1
@@ -202,7 +206,11 @@ class IntervalReference(JoinReference):
             ]
             if not self.must_use(cell, mine, level):
                 continue
-            pairs += sum(self.must_use(cell, other, level) for other in near)
+            used = sum(self.must_use(cell, other, level) for other in near)
+            if self.join == "semi":
+                alone += not is_of_right(id_) and used > 0
+                continue
+            pairs += used
             may_join = [
                 other
                 for other in near
@@ -295,18 +303,26 @@ class LeftInterval(IntervalReference, Referee):
     join = "left"
 
 
-REFEREES: Final[dict[Join, type[Referee]]] = {"inner": InnerInterval, "left": LeftInterval}
+class SemiInterval(IntervalReference, Referee):
+    """A left event with a partner is answered once."""
+
+    join = "semi"
+
+
+REFEREES: Final[dict[Join, type[Referee]]] = {"inner": InnerInterval, "left": LeftInterval, "semi": SemiInterval}
 
 
 class IntervalEngine(Engine):
     """Joins each event with all earlier ones, however late. With a left join, a left event whose cell ends without a
-    partner has a result of its own, and may still have partners later."""
+    partner has a result of its own, and may still have partners later. With a semi join, a left
+    event has one result, with its first partner."""
 
     def __init__(self, rng: Random, timing: IntervalTiming, habits: Habits, inputs: Sequence[Log], join: Join) -> None:
         super().__init__(rng, timing, habits, inputs)
         self.is_pair, self.join = timing.is_pair, join
         self.stored: dict[str, list[InputEvent]] = defaultdict(list)
         self.lonely: dict[Cell, list[InputEvent]] = defaultdict(list)
+        self.answered: list[InputEvent] = []
 
     def _take(self, now: int, event: InputEvent, late: Sequence[bool]) -> None:
         cells, of_right = self._cells(event), is_of_right(event.id)
@@ -321,6 +337,11 @@ class IntervalEngine(Engine):
             left, right = (other, event) if of_right else (event, other)
             if is_of_right(other.id) != of_right and self.is_pair(left, right):
                 [cell] = self._cells(left)
+                if self.join == "semi":
+                    if not any(one is left for one in self.answered):
+                        self.answers.append(Answer(now, "output", cell, (left.id,)))
+                        self.answered.append(left)
+                    continue
                 self.answers.append(Answer(now, "output", cell, (left.id, right.id)))
                 self.lonely[cell] = [one for one in self.lonely[cell] if one is not left]
                 found = True

@@ -61,9 +61,9 @@ def joins(tmp_path_factory: pytest.TempPathFactory) -> Joins:
     ]
     cases += [
         interval_case(seed, join, causal=causal, steps_most=STEPS_MOST)
-        for join in ("inner", "left")
+        for join in kinds
         for causal, number in ((True, CAUSAL), (False, FAULTY))
-        for seed in seeds(number)
+        for seed in seeds(number if join != "semi" else number // 3)
     ]
     cases += [
         pair_case(seed, join, causal=causal, steps_most=STEPS_MOST)

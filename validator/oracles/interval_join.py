@@ -1,4 +1,5 @@
-"""The interval join: two inputs joined per key if their times are close; a result carries the two ids of a pair.
+"""The interval join: two inputs joined per key if their times are close; a result carries the two ids of a pair, or of
+a semi join the id of a left event.
 
 A cell is the key and the bucket of time of the left events of its pairs. A right event is in each bucket in which a
 left event may be its partner. The rule is in docs/oracles/interval_join.md, "The rule".
@@ -44,8 +45,6 @@ class IntervalJoin(TwoSides):
 
     kind: Literal["interval_join"]
     """Two inputs, by the distance of their times."""
-    join: Literal["inner", "left"]
-    """`inner`: a result needs an event of both sides; `left`: a left event without a partner has a result, too."""
     before: SignedDuration = 0
     """How much earlier than its left event a right event may be; with `-5s` it is at least 5 s later."""
     after: SignedDuration = 0
@@ -198,7 +197,7 @@ class IntervalJoin(TwoSides):
     def _interval(self) -> Interval:
         from validator.oracles.pairs import Interval
 
-        return Interval(self.before, self.after, self.join == "left")
+        return Interval(self.before, self.after, self.join)
 
     def on_side(self, *, is_right: bool) -> Self:
         """Set the side of the events, and return this oracle."""

@@ -12,16 +12,17 @@ import numpy as np
 
 from validator.model.arrays import Bools, Ints, counts, run_starts, totals
 from validator.oracles.ids import Flags, IdCounts, IdVerdicts
+from validator.oracles.two_sides import Join
 
 
 @dataclass(frozen=True)
 class Interval:
     """A right event joins a left one if it is at most ``before_us`` earlier and at most ``after_us`` later, and not
-    later than the own end of the left one. ``left_alone``: a left event without a partner has a result, too."""
+    later than the own end of the left one. ``join``: which events have results."""
 
     before_us: int
     after_us: int
-    left_alone: bool
+    join: Join
 
     def of(self, times: Ints, untils: Ints) -> tuple[Ints, Ints]:
         """Return the first and the last instant of the right events that join left events of these times."""
@@ -30,7 +31,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class _Due:
-    """Per (cell, id): the pairs that are owed, and the events that are owed a result without a partner."""
+    """Per (cell, id): the pairs that are owed, and the left events that are owed a result that names no partner."""
 
     pairs: Ints
     alone: Ints
@@ -49,11 +50,12 @@ def unsound(id_counts: IdCounts, is_right: Bools, it: Interval) -> tuple[Bools, 
     left, right = (np.full(many, -1, dtype=np.int64) for _ in range(2))
     left[result[~of_right]], right[result[of_right]] = group[~of_right], group[of_right]
     allowed = np.zeros(many, dtype=np.int64)
-    both = np.flatnonzero((lefts == 1) & (rights == 1))
+    both = np.flatnonzero((lefts == 1) & (rights == 1) & (it.join != "semi"))
     allowed[both] = _copies_of_pairs(id_counts, left[both], right[both], it)
-    if it.left_alone:
+    if it.join != "inner":
         alone = (lefts == 1) & (rights == 0)
-        allowed[alone] = id_counts.expected[left[alone]]
+        copies = id_counts.expected if it.join == "left" else _Placed.of_inputs(id_counts, is_right, it).with_partner()
+        allowed[alone] = copies[left[alone]]
     order = np.lexsort((np.arange(many), right, left))
     firsts = run_starts(left[order], right[order])
     nth = np.empty(many, dtype=np.int64)
@@ -117,13 +119,8 @@ def pair_classes(id_counts: IdCounts, flags: Flags, is_right: Bools, it: Interva
 
 
 @dataclass(frozen=True)
-class _Events:
-    """The events of the compared cells, and what the engine may have made of them. ``group``: their (cell, id).
-
-    ``waiting``: those that it must use, also if it has not consumed them yet; ``sure``: those that it has consumed.
-    ``late``, ``doubtful``, ``elsewhere``: those that it may have dropped (`Flags`). ``alone``: left events that cannot
-    be in a pair, and therefore are answered without a partner.
-    """
+class _Placed:
+    """The events of the compared cells. ``group``: their (cell, id)."""
 
     it: Interval
     size: int
@@ -132,47 +129,19 @@ class _Events:
     times: Ints
     untils: Ints
     of_right: Bools
-    waiting: Bools
-    sure: Bools
-    late: Bools
-    doubtful: Bools
-    elsewhere: Bools
-    alone: Bools
 
     @classmethod
-    def of(
-        cls, id_counts: IdCounts, flags: Flags, is_right: Bools, it: Interval, is_answered: Bools, *, drops_late: bool
-    ) -> Self:
-        """``is_answered``: per (cell, id), that no late or rejected record has it."""
+    def of_inputs(cls, id_counts: IdCounts, is_right: Bools, it: Interval) -> _Placed:
+        """The events that inputs have."""
         at = np.flatnonzero(id_counts.from_input)
-        group, unread, unsure = id_counts.group[at], flags.unread[at], flags.unsure[at]
-        late, doubtful, elsewhere = (mine[at] & drops_late for mine in (flags.late, flags.doubtful, flags.elsewhere))
-        answered, nothing = is_answered[group], np.zeros(len(at), dtype=np.bool_)
-        found = cls(
-            it=it,
-            size=len(id_counts.cell),
-            group=group,
-            cell=id_counts.cell[group],
-            times=id_counts.time_us[at],
-            untils=id_counts.until_us[at],
-            of_right=is_right[group],
-            waiting=answered & (unread | ~unsure),
-            sure=answered & ~unread & ~unsure,
-            late=late,
-            doubtful=doubtful,
-            elsewhere=elsewhere,
-            alone=nothing,
-        )
-        if not it.left_alone:
-            return found
-        # The answer with a partner below a gap of answers may be in the gap.
-        partners = found._partners(found.waiting) + found._partners(unsure & ~unread)
-        return replace(found, alone=~found.of_right & (partners == 0))
+        group = id_counts.group[at]
+        times, untils = id_counts.time_us[at], id_counts.until_us[at]
+        return _Placed(it, len(id_counts.cell), group, id_counts.cell[group], times, untils, is_right[group])
 
-    def due(self, chosen: Bools) -> _Due:
-        """Return what the engine owes if it uses the events for which ``chosen`` holds."""
-        pairs = totals(self.group, np.where(chosen, self._partners(chosen), 0), self.size)
-        return _Due(pairs, counts(self.group, chosen & self.alone, self.size))
+    def with_partner(self) -> Ints:
+        """Return how many left events have a partner, per (cell, id)."""
+        partners = self._partners(np.ones(len(self.group), dtype=np.bool_))
+        return counts(self.group, ~self.of_right & (partners > 0), self.size)
 
     def _partners(self, chosen: Bools) -> Ints:
         found = np.zeros(len(self.group), dtype=np.int64)
@@ -197,6 +166,56 @@ class _Events:
         before = np.searchsorted(places, cells, side="left")
         found: Ints = np.searchsorted(places, cells + of_ends, side="left" if strictly else "right") - before
         return found
+
+
+@dataclass(frozen=True)
+class _Events(_Placed):
+    """Also what the engine may have made of them.
+
+    ``waiting``: those that it must use, also if it has not consumed them yet; ``sure``: those that it has consumed.
+    ``late``, ``doubtful``, ``elsewhere``: those that it may have dropped (`Flags`). ``alone``: left events that cannot
+    be in a pair, and therefore are answered without a partner.
+    """
+
+    waiting: Bools
+    sure: Bools
+    late: Bools
+    doubtful: Bools
+    elsewhere: Bools
+    alone: Bools
+
+    @classmethod
+    def of(
+        cls, id_counts: IdCounts, flags: Flags, is_right: Bools, it: Interval, is_answered: Bools, *, drops_late: bool
+    ) -> Self:
+        """``is_answered``: per (cell, id), that no late or rejected record has it."""
+        at = np.flatnonzero(id_counts.from_input)
+        group, unread, unsure = id_counts.group[at], flags.unread[at], flags.unsure[at]
+        late, doubtful, elsewhere = (mine[at] & drops_late for mine in (flags.late, flags.doubtful, flags.elsewhere))
+        answered, nothing = is_answered[group], np.zeros(len(at), dtype=np.bool_)
+        found = cls(
+            **vars(_Placed.of_inputs(id_counts, is_right, it)),
+            waiting=answered & (unread | ~unsure),
+            sure=answered & ~unread & ~unsure,
+            late=late,
+            doubtful=doubtful,
+            elsewhere=elsewhere,
+            alone=nothing,
+        )
+        if it.join != "left":
+            return found
+        # The answer with a partner below a gap of answers may be in the gap.
+        partners = found._partners(found.waiting) + found._partners(unsure & ~unread)
+        return replace(found, alone=~found.of_right & (partners == 0))
+
+    def due(self, chosen: Bools) -> _Due:
+        """Return what the engine owes if it uses the events for which ``chosen`` holds."""
+        partners = np.where(chosen, self._partners(chosen), 0)
+        if self.it.join == "semi":
+            # SEMANTICS 2.12: a left event is owed if one of its partners is.
+            owed = counts(self.group, ~self.of_right & (partners > 0), self.size)
+            return _Due(np.zeros_like(owed), owed)
+        return _Due(totals(self.group, partners, self.size), counts(self.group, chosen & self.alone, self.size))
 
 
 def _copies_of_pairs(id_counts: IdCounts, left: Ints, right: Ints, it: Interval) -> Ints:
