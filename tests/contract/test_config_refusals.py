@@ -769,6 +769,10 @@ OF_AN_ENRICHMENT = {
         "oracle.values.tier (from --set oracle.values): same(level) is a function, and results state a field of a row "
         "as it is; write the path of the field."
     ),
+    "oracle.join=inner": (
+        "oracle.behind (from --set oracle): with join inner and no bound, a key may be without a row at any time, and "
+        "no event owes a result; write how late a row may be used."
+    ),
     "oracle.values={tier: a.}": (
         "oracle.values.tier (from --set oracle.values): 'a.' is not a path; write names joined by dots, as in user.id."
     ),

@@ -118,6 +118,16 @@ def test_each_result_must_state_a_row_that_the_table_had(pipeline: Pipeline) -> 
     again = validate(pipeline, "broken")
     assert again.report["violations"]["confirmed"]["inconsistent"] == len(wrong) + 1
 
+    # An inner join owes nothing to events of k3, which has no row: an answer is wrong, its absence no loss. Event 108,
+    # of which the key has a row, stays lost, and of event 111 the row was removed before.
+    pipeline.clicks(click(111, 44, "k2"), click(112, 45, "k3"))
+    without_row = sum(key_of(number) == "k3" for number in EVENTS)
+    inner = validate(pipeline, "inner", "oracle.join=inner")
+    found = {name: count for name, count in inner.report["violations"]["confirmed"].items() if count}
+    assert found == {"inconsistent": len(wrong) + 1 + without_row, "missing": 1, "unknown_id": 1}, inner.report[
+        "reasons"
+    ]
+
 
 def violations(pipeline: Pipeline) -> list[object]:
     found: list[object] = json.loads((pipeline.state("broken") / "violations.json").read_text())["violations"]

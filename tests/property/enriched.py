@@ -7,22 +7,26 @@ row that is later) or of their times, and answers with the row that it then has.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from decimal import Decimal
 from functools import cached_property
 from random import Random
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
+from tests.property.clock import Clock
 from tests.property.history import (
     Cell,
     History,
+    InputEvent,
     PartitionState,
     Record,
     ResultRecord,
     Step,
     TableRow,
+    TopicPartition,
     Undecodable,
     role_of,
 )
@@ -35,6 +39,9 @@ from validator.settings.topics import TableTopic
 
 Place = tuple[str, int, int]
 Stated = int | str | None
+Join = Literal["inner", "left"]
+_NO_ROW: Final = "no row"
+_DUE: Final = ("overdue", "missing")
 _TABLE: Final = TableTopic.model_validate({"topic": "rows", "fields": {"key": "$key", "event_time": "$timestamp"}})
 
 
@@ -56,17 +63,33 @@ class EnrichedTiming(PassthroughTiming):
 
     behind_us: int | None = None
     ahead_us: int | None = None
+    join: Join = "left"
+
+
+class EnrichedClock(Clock):
+    """Time, in which the absence of an answer of an inner join proves nothing before all inputs and rows are read."""
+
+    def proven(self, instant_us: int, places: list[TopicPartition]) -> bool:
+        """As elsewhere; also of inputs and rows in an inner join."""
+        assert isinstance(self.timing, EnrichedTiming)
+        causes = self.places("input", "table") if places and self.timing.join == "inner" else []
+        return super().proven(instant_us, [*places, *causes])
 
 
 class EnrichedReferee(PassthroughReferee):
     """The reference, with results that state rows of a table; the core's column is `wrong_value`."""
 
     stated: Mapping[Place, Stated] = MappingProxyType({})
+    clock_type = EnrichedClock
 
     def _take(self, step: Step, record: Record) -> None:
         if not hasattr(self, "rows"):
             self.rows: list[tuple[int | None, TableRow]] = []
             self.read_at: dict[Place, int] = {}
+            self.events_at: dict[Cell, int] = {}
+        if isinstance(record, InputEvent):
+            for cell in self.clock.cells_of(record):
+                self.events_at.setdefault(cell, step.lookup_us)
         if isinstance(record, TableRow):
             place = (record.topic, record.partition)
             self.rows.append((self.clock.read_through(place, self.steps.index(step)), record))
@@ -83,6 +106,62 @@ class EnrichedReferee(PassthroughReferee):
         at_end = self.ending in ("once", "leave_open") or self.clock.is_resting(cell)
         return at_end and not self.clock.held("input")
 
+    def standing(self, cell: Cell) -> str:
+        """With an inner join blocked only if inputs and rows are read as far as an overdue contribution needs."""
+        found, base = super().standing(cell), self.clock.due_base(cell)
+        assert isinstance(self.timing, EnrichedTiming)
+        if found != "blocked" or base is None or self.timing.join == "left":
+            return found
+        if self.ending in ("once", "leave_open") or self.clock.is_left_due(cell):
+            return found
+        is_read = self.clock.proven(base + self.timing.overdue_after_us, self.clock.places("input"))
+        return found if is_read else "pending"
+
+    def expected(self, cell: Cell, id_: str) -> int:
+        """With an inner join, answers of an event that may owe none are expected as they are."""
+        known = super().expected(cell, id_)
+        is_end = self.ending != "none" and self.clock.now.committed is not None
+        is_seen = any(self.seen(cell, other) for other in self.ids(cell))
+        # Until then ids are not compared (2.17, 3.31).
+        is_compared = is_end or is_seen or self.standing(cell) in _DUE
+        if not is_compared or not self.clock.in_scope(cell) or self.is_obliged(cell):
+            return known
+        return min(known, self.seen(cell, id_).total())
+
+    def excess(self, cell: Cell, id_: str, expected: int) -> int:
+        """An event that may owe none has no more excess."""
+        return super().excess(cell, id_, super().expected(cell, id_))
+
+    def is_obliged(self, cell: Cell) -> bool:
+        """Whether each possible state of the table has a row of the key."""
+        timing = self.timing
+        assert isinstance(timing, EnrichedTiming)
+        at_us = self.events_at.get(cell)
+        if timing.join == "left" or at_us is None:
+            return True
+        mine = [(before, row) for before, row in self.rows if row.key == cell[1]]
+        if len({row.partition for _, row in mine}) > 1:
+            return False
+        base, ends = self.clock.due_base(cell), [step.lookup_us for step in self.steps if step.ending != "none"]
+        for before, row in mine:
+            # A removal after the first event was read: the engine may have seen it before it answered.
+            is_too_late = timing.ahead_us is not None and row.event_time_us > timing.end(cell) + timing.ahead_us
+            if row.value is not None or is_too_late or before is None or before < at_us:
+                continue
+            is_answered = base is not None and before >= base + timing.missing_after_us
+            if not is_answered and not (self.clock.is_left_due(cell) and before >= ends[-1]):
+                return False
+        return None not in self.possible(cell, at_us) and _NO_ROW not in self.possible(cell, at_us)
+
+    def is_held(self, kind: str, found: Sequence[tuple[Cell, Counter[str]]]) -> bool:
+        """A hidden row may have removed any row, and a hidden event may have the answer of another one."""
+        assert isinstance(self.timing, EnrichedTiming)
+        if kind != "missing" or self.timing.join == "left":
+            return super().is_held(kind, found)
+        hidden = self.hidden_answers() + self.hidden_inputs()
+        are_rows_hidden = any(record.role == "table" for record in self.undecodable)
+        return are_rows_hidden or 0 < hidden >= self.to_explain(found, {kind})
+
     def result_classes(self, cell: Cell) -> Iterator[str]:
         """As in the reference; a judged result of events of the cell must state a possible row."""
         results = sorted(self.results[cell], key=lambda at: (at.topic, at.partition, at.offset))
@@ -94,15 +173,21 @@ class EnrichedReferee(PassthroughReferee):
 
     def may_be(self, cell: Cell, value: Stated, place: Place) -> bool:
         """Whether an engine may state this value for an event of the cell, in the result at this place."""
+        assert isinstance(self.timing, EnrichedTiming)
+        if len({row.partition for _, row in self.rows if row.key == cell[1]}) > 1:
+            return True
+        found = self.possible(cell, self.read_at[place])
+        return value in found or (value is None and _NO_ROW in found and self.timing.join == "left")
+
+    def possible(self, cell: Cell, at_us: int) -> list[Stated]:
+        """The values of the possible rows of a cell, for what was read at an instant."""
         timing = self.timing
         assert isinstance(timing, EnrichedTiming)
         first = None if timing.behind_us is None else cell[0] - timing.behind_us
         last = None if timing.ahead_us is None else timing.end(cell) + timing.ahead_us
         # What is read after the partition had been read through the result's T was appended later.
-        known = [row for before, row in self.rows if before is None or before < self.read_at[place]]
+        known = [row for before, row in self.rows if before is None or before < at_us]
         mine = sorted((row for row in known if row.key == cell[1]), key=lambda row: row.offset)
-        if len({row.partition for _, row in self.rows if row.key == cell[1]}) > 1:
-            return True
 
         def is_over(row: TableRow | None) -> bool:
             """Whether a later row has surely replaced it before the first event."""
@@ -117,17 +202,20 @@ class EnrichedReferee(PassthroughReferee):
 
         candidates = [row for row in mine if last is None or row.event_time_us <= last]
         allowed = [row.value for row in candidates if not is_over(row)]
-        return value in allowed or (value is None and not is_over(None))
+        return allowed if is_over(None) else [*allowed, _NO_ROW]
 
 
 class EnrichedWorld(PassthroughWorld):
     """A world without a filter."""
 
+    join: Join = "left"
+
     def _timing(self) -> PassthroughTiming:
         known = super()._timing()
         own = [self.own.choice((None, 0, 2, 8)) for _ in range(2)]
         values = {field.name: getattr(known, field.name) for field in fields(known)}
-        return EnrichedTiming(**{**values, "rejects": "none", "behind_us": own[0], "ahead_us": own[1]})
+        own_values = {"rejects": "none", "behind_us": own[0], "ahead_us": own[1], "join": self.join}
+        return EnrichedTiming(**{**values, **own_values})
 
 
 @dataclass(frozen=True)
@@ -144,6 +232,7 @@ class EnrichedCase(Case):
         return Enrichment.model_construct(
             kind="enrichment",
             table=_TABLE,
+            join=timing.join,
             values={"tier": "tier"},
             bucket=timing.window_us,
             behind=timing.behind_us,
@@ -172,9 +261,14 @@ def _table(rng: Random, history: History) -> list[TableRow]:
     keys = [result.key for result in results] or ["a"]
     times = sorted(rng.choice(near) + rng.randint(-12, 6) * SCALE for _ in range(rng.choice((0, 1, 3, 6, 12))))
     found: list[TableRow] = []
-    for offset, time_us in enumerate(times):
+    assert isinstance(history.timing, EnrichedTiming)
+    is_inner = history.timing.join == "inner"
+    if is_inner and rng.random() < 0.7:
+        # Only events of keys with a row owe results.
+        found = [TableRow("rows", 0, i, 0, key, min(near) - 60 * SCALE, 1) for i, key in enumerate(sorted(set(keys)))]
+    for offset, time_us in enumerate(times, len(found)):
         at_us = time_us - rng.choice((0, 0, 2, 6, 20)) * SCALE
-        value = None if rng.random() < 0.15 else rng.choice((offset, offset, 1))
+        value = None if rng.random() < (0.3 if is_inner else 0.15) else rng.choice((offset, offset, 1))
         found.append(TableRow("rows", 0, offset, 0, rng.choice(keys), at_us, value))
     return found
 
@@ -192,11 +286,12 @@ def _used(rng: Random, rows: Sequence[TableRow], key: str, at_us: int) -> tuple[
 
 
 def _with_table(rng: Random, history: History, *, causal: bool) -> tuple[History, dict[Place, Stated]]:
-    """The history with the table's partition, and what results state."""
+    """The history with the table's partition, and what results state. An inner join leaves results out."""
     rows, timing = _table(rng, history), history.timing
     assert isinstance(timing, EnrichedTiming)
     stated: dict[Place, Stated] = {}
     last_us = history.steps[-1].lookup_us
+    left_out: set[Record] = set()
     needed = {row.offset: rng.randint(rows[0].event_time_us, last_us) for row in rows}
     for result in (record for step in history.steps for record in step.records if isinstance(record, ResultRecord)):
         [(start, key)] = timing.cells(result.key, result.window_start_us)
@@ -211,6 +306,8 @@ def _with_table(rng: Random, history: History, *, causal: bool) -> tuple[History
             needed[row.offset] = min(needed[row.offset], result.broker_time_us)
         if not causal and rng.random() < 0.25:
             value = rng.choice((None, 1, 77, rng.randrange(12)))
+        if timing.join == "inner" and value is None and (causal or rng.random() < 0.6):
+            left_out.add(result)
         stated[result.topic, result.partition, result.offset] = value
     appended_us = last_us
     written: list[Record] = []
@@ -231,16 +328,20 @@ def _with_table(rng: Random, history: History, *, causal: bool) -> tuple[History
             late = [replace(row, offset=len(rows) + i, broker_time_us=step.lookup_us) for i, row in enumerate(rows[:4])]
             read_to = ends = before + len(late)
         state = PartitionState("table", "rows", 0, 0, before, read_to, max(before, ends), max(before, ends))
-        records = (*step.records, *written[before:read_to], *late)
+        answers = [record for record in step.records if record not in left_out]
+        records = (*answers, *written[before:read_to], *late)
         steps.append(replace(step, records=records, partitions=(*step.partitions, state)))
         before = read_to
     return replace(history, steps=tuple(steps)), stated
 
 
-def enriched_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> EnrichedCase:
+def enriched_case(
+    seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING, join: Join = "left"
+) -> EnrichedCase:
     """The case that ``seed`` generates."""
     rng = Random(seed)
-    history = EnrichedWorld(rng, allowed, faults=not causal).history()
+    world = type("OfJoin", (EnrichedWorld,), {"join": join})
+    history = world(rng, allowed, faults=not causal).history()
     if not causal:
         history = odder(history, rng)
     history = stretched(coarser(history, rng, steps_most))

@@ -288,7 +288,7 @@ def time_rules_of(case: Case) -> TimeRules:
     timing = case.history.timing
     pause_us = timing.idle_after_us // 2 if case.rules.follows_pauses else None
     return TimeRules(
-        timing.max_disorder_us, timing.idle_after_us, timing.allowed_lateness_us, pause_us, case.oracle.reads.signed
+        timing.max_disorder_us, timing.idle_after_us, timing.allowed_lateness_us, pause_us, case.oracle.follows_inputs
     )
 
 

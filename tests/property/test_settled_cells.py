@@ -53,6 +53,8 @@ def cases() -> list[Case]:
             found.append(passthrough_case(seed, causal=seed % 2 == 0, steps_most=STEPS_MOST))
         if seed % 5 == 2:
             found.append(enriched_case(seed, causal=causal, steps_most=STEPS_MOST))
+        if seed % 5 == 3:
+            found.append(enriched_case(seed, causal=causal, steps_most=STEPS_MOST, join="inner"))
         if seed % 5 == 0:
             found.append(join_case(seed, JOINS[seed // 5 % 3], causal=causal, steps_most=STEPS_MOST))
         if seed % 5 == 1:

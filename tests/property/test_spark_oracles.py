@@ -60,6 +60,7 @@ TWINS: Final[dict[str, Twin]] = {
     "windows-cumulative-in-topics": partial(replacing_case, several=True),
     "distinct": distinct_case,
     "enrichment": enriched_case,
+    "enrichment-inner": partial(enriched_case, join="inner"),
     "passthrough": passthrough_case,
     "running_aggregate": running_case,
     "running_aggregate-cumulative": partial(running_case, cumulative=True),

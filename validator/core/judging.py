@@ -807,7 +807,8 @@ class Judging:
         resolved = None
         if self.rules.oracle.answers_once and self._clock is not None:
             resolved = is_resolved(SomeCells(self.cells, rows), self._clock)
-        return compare(self.cells, rows, near, self.rules, offsets, known, resolved=resolved)
+        outages = () if self._clock is None else self._clock.outages
+        return compare(self.cells, rows, near, self.rules, offsets, known, resolved=resolved, outages=outages)
 
     def _set_aside(self, rows: Ints) -> Ints:
         """Return the number of ids that late and rejected records place in the cells."""

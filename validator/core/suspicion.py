@@ -112,8 +112,9 @@ class Suspicion:
             classes.add("wrong_value")
         answers += misnamed + (hidden if self.hidden_inputs_lose else 0)
         missing = sums.cells_missing if by_cell else sums.on_record.get("missing", 0)
-        # SEMANTICS 4.14: the answers to as many contributions may be among the hidden records.
-        if answers and missing <= answers:
+        # SEMANTICS 4.14: the answers to as many contributions may be among the hidden records. 2.37: a hidden row may
+        # have removed any number of rows.
+        if (answers and missing <= answers) or (rows_are_hidden and self.hidden_inputs_lose):
             classes.add("missing")
         return frozenset(classes)
 
@@ -157,7 +158,7 @@ class Suspicion:
         if math.isinf(self.hidden_inputs(progress)):
             classes |= {*EXCESS, "wrong_value"}
         if self.rows_are_hidden(progress):
-            classes.add("wrong_value")
+            classes |= {"wrong_value", "missing"} if self.hidden_inputs_lose else {"wrong_value"}
         if math.isinf(self.hidden_answers(progress)) or (
             self.hidden_inputs_lose and math.isinf(self.hidden_inputs(progress))
         ):

@@ -1,6 +1,7 @@
 """Enrichment with a table: each event owes one result, which states fields of the row of its key.
 
-Cells, and what they owe, are those of `passthrough`. Source: SEMANTICS 2.37, docs/oracles/enrichment.md.
+Cells are those of `passthrough`, and so is what they owe, but for events without a row in an inner join. Source:
+SEMANTICS 2.37, docs/oracles/enrichment.md.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class Enrichment(Passthrough):
     """A result for each event, with fields of a row of a table."""
     table: TableTopic
     """The topic of the table's changes, read from its start."""
+    join: Literal["inner", "left"] = "left"
+    """`left`: an event without a row has a result, too, whose fields are null; `inner`: it has none."""
     values: dict[str, FieldText] = Field(min_length=1, examples=[{"tier": "level"}])
     """Fields of a row that results state, by the names of `outputs[].fields.values`."""
     behind: Duration | None = None
@@ -63,6 +66,11 @@ class Enrichment(Passthrough):
         return Values(stated=tuple(Stated(name, "row", place) for place, name in enumerate(self.values)))
 
     @property
+    def owes_by_rows(self) -> bool:
+        """With an inner join."""
+        return self.join == "inner"
+
+    @property
     def table_reach_us(self) -> tuple[int | None, int | None]:
         """The two declared times."""
         return self.behind, self.ahead
@@ -75,6 +83,9 @@ class Enrichment(Passthrough):
     def check(self, declared: Declared) -> None:
         """Refuse keys of different widths, paths that no row can have, and values that are numbers with a tolerance."""
         super().check(declared)
+        if self.owes_by_rows and self.behind is None:
+            problem = "with join inner and no bound, a key may be without a row at any time, and no event owes a result"
+            raise broken_rule_at("oracle.behind", problem, "write how late a row may be used")
         width = len(declared.inputs[0].fields.key)
         if len(self.table.fields.key) != width:
             problem = f"it has {plural(len(self.table.fields.key), 'field')} and the key of inputs[0] has {width}"

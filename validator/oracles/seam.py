@@ -327,6 +327,16 @@ class Oracle(Frozen):
         return None, None
 
     @property
+    def owes_by_rows(self) -> bool:
+        """Whether an event whose key has no row in the tables owes nothing."""
+        return False
+
+    @property
+    def follows_inputs(self) -> bool:
+        """Whether absence is proven only as far as all inputs and tables have been read."""
+        return self.reads.signed or self.owes_by_rows
+
+    @property
     def scope_margin_us(self) -> int:
         """A cell that starts less than this after the horizon is out of scope, too."""
         return 0
@@ -354,8 +364,8 @@ class Oracle(Frozen):
     @property
     def hidden_inputs_lose(self) -> bool:
         """Whether an unreadable record of an input may explain missing contributions."""
-        # SEMANTICS 2.35: it may remove a row, so that a result rightly states fewer.
-        return self.reads.signed
+        # SEMANTICS 2.35, 2.37: it may remove a row, so that a result rightly states fewer, or an event owes none.
+        return self.reads.signed or self.owes_by_rows
 
     @property
     def may_skip(self) -> bool:

@@ -6,7 +6,7 @@ of their events (`fields_of_events`), so that a repeated, lost or misplaced even
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
@@ -22,6 +22,7 @@ from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, listed, one
 from validator.model.stated_values import MODULAR, Function, Values
 from validator.model.wording import plural
 from validator.reconcile.contributions import INPUT, Gathered, Items
+from validator.reconcile.facts import Side
 from validator.reconcile.table_rows import Asked, CellsOfRows
 from validator.reconcile.values import Aggregate, Answered, wrong_value
 
@@ -134,6 +135,17 @@ def wrong_rows(
     firsts = firsts[np.unique(named.cell[firsts], return_index=True)[1]]
     clauses = (f"{names} of none of {rows}" for rows in _rows_shown(of_rows, asked.of(firsts)))
     return wrong, dict(zip(named.cell[firsts].tolist(), clauses, strict=True))
+
+
+def obliging(of_rows: CellsOfRows, gathered: Gathered, due: Ints, rest: Ints, proven_us: Callable[[int], int]) -> Bools:
+    """Return the cells of whose keys every possible row exists, so that their events owe results. ``due``, ``rest``,
+    ``proven_us``: as in `TableRows.may_be_removed`."""
+    first = np.full(len(of_rows.starts), NEVER)
+    for facts, cell in gathered:
+        mine = arrays.is_one_of(facts["side"], Side.INPUT.value)
+        np.minimum.at(first, cell[mine], ints(facts["lookup_us"])[mine])
+    asked = Asked(of_rows.keys, of_rows.starts, of_rows.ends, first)
+    return of_rows.rows.surely_exist(asked) & ~of_rows.rows.may_be_removed(asked, due, rest, proven_us)
 
 
 def _rows_shown(of_rows: CellsOfRows, asked: Asked) -> list[str]:

@@ -335,8 +335,10 @@ class Cells(Columns):
         keys, before_us = self.table_rows.absorb(facts)
         if not len(keys):
             return changed
-        # SEMANTICS 2.37: the cells of such a key are compared again, unless the rows count for none of their results.
-        concerned = np.flatnonzero((self["observed_us"] > before_us) & (self["x_version"] != ABSENT))
+        # SEMANTICS 2.37: the cells of such a key are compared again, unless the rows count for none of their results,
+        # nor for what their events owe.
+        are_read_before = (self["observed_us"] <= before_us) & (not self.oracle.owes_by_rows)
+        concerned = np.flatnonzero(~are_read_before & (self["x_version"] != ABSENT))
         concerned = concerned[bools(pc.is_in(self.keys(concerned).cast(pa.string()), value_set=keys))]
         self.put("x_version", concerned, STALE)
         return np.concatenate([changed, concerned])

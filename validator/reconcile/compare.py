@@ -14,14 +14,16 @@ import pyarrow as pa
 from validator.codecs.plain_fields import one_number
 from validator.model import arrays
 from validator.model.arrays import Bools, Ints, counts, ints, listed, run_starts, totals
+from validator.model.frontier import Outages, counted_back_us
 from validator.model.lateness_scope import may_move
 from validator.oracles.ids import Flags, IdCounts, IdVerdicts
 from validator.reconcile import splits
-from validator.reconcile.beside_ids import own_ends
+from validator.reconcile.beside_ids import obliging, own_ends
 from validator.reconcile.cells import STALE, Cells, SomeCells, of_cells
 from validator.reconcile.contributions import (
     INPUT,
     OUTPUT,
+    OWES_NOTHING,
     Comparison,
     Gathered,
     Items,
@@ -32,7 +34,7 @@ from validator.reconcile.contributions import (
 from validator.reconcile.evidence.kinds import evidence_of
 from validator.reconcile.evidence.seam import Examples
 from validator.reconcile.facts import Side
-from validator.reconcile.judge import Rules, contradicts_its_end
+from validator.reconcile.judge import Rules, contradicts_its_end, due_base, is_at_rest
 from validator.reconcile.lateness import Reaches
 from validator.reconcile.quantities import COMPARED, EXCUSES
 from validator.reconcile.table_rows import CellsOfRows
@@ -88,12 +90,13 @@ def compare(
     known: Callable[[RequestedIds], RequestedIds],
     *,
     resolved: Bools | None = None,
+    outages: Outages = (),
 ) -> Compared:
     """Compare the ids of the cells ``rows``.
 
     ``near``: tables that contain all facts of these cells (`COMPARED_COLUMNS`), and possibly others. ``known``: returns
     those of the given ids that any input has. ``resolved``: the cells whose results can be judged together; None if
-    each result is judged by itself (`Oracle.answers_once`).
+    each result is judged by itself (`Oracle.answers_once`). ``outages``: time that does not count toward a delay.
     """
     local = {row: i for i, row in enumerate(rows.tolist())}
     gathered = [part for table in near if (part := _facts_of_cells(cells, local, of_cells(table))) is not None]
@@ -109,6 +112,10 @@ def compare(
     starts = run_starts(items.cell, items.is_text, items.id)
     group = np.cumsum(starts) - 1
     firsts = np.flatnonzero(starts)
+    of_rows = _of_rows(cells, rows)
+    if of_rows is not None and rules.oracle.owes_by_rows:
+        proven_us = partial(counted_back_us, length_us=rules.missing_after_us, outages=outages)
+        items = _owed_by_rows(items, group, ~obliging(of_rows, gathered, *_decided(cells, rows), proven_us))
     dates = _dates_of(items, gathered, named, size) if rules.oracle.states_pairs else None
     flags = _flags(cells, rows, items, named, rules, partition_offsets, dates)
     items, flags = evidence.owed(gathered, items, flags, size, drops_late=rules.drops_late)
@@ -118,7 +125,7 @@ def compare(
         untils = own_ends(items, gathered) if rules.oracle.own_end else np.full(len(group), arrays.NEVER)
         id_counts = replace(id_counts, time_us=dates[0], until_us=untils, result=results.of_items(len(group)))
     apart, split = np.zeros(len(items.cell), dtype=np.bool_), dict.fromkeys(splits.FIELDS, np.full(size, arrays.ABSENT))
-    whole = Comparison(rows, gathered, items, texts, named, group, id_counts, results, _of_rows(cells, rows))
+    whole = Comparison(rows, gathered, items, texts, named, group, id_counts, results, of_rows)
     if resolved is not None:
         excuses = partial(_excuses, cells, named, rules, partition_offsets)
         wrong_ends = resolved & contradicts_its_end(SomeCells(cells, rows))
@@ -179,6 +186,23 @@ def _of_rows(cells: Cells, rows: Ints) -> CellsOfRows | None:
     if cells.table_rows is None:
         return None
     return CellsOfRows(cells.table_rows, cells.keys(rows), cells["window_start_us"][rows], cells["end_us"][rows])
+
+
+def _decided(cells: Cells, rows: Ints) -> tuple[Ints, Ints]:
+    """Return since when the contributions of each cell are due, and the end of the run that decided them; `NEVER`
+    without one."""
+    some = SomeCells(cells, rows)
+    due = np.where(some["closed_us"] == arrays.ABSENT, arrays.NEVER, due_base(some))
+    return due, np.where(is_at_rest(some), some["rest_us"], arrays.NEVER)
+
+
+def _owed_by_rows(items: Items, group: Ints, may_be_silent: Bools) -> Items:
+    """Let the events of some cells that nothing answers owe nothing. ``items``: sorted, ``group``: their (cell, id)."""
+    optional = (items.side == INPUT) & may_be_silent[items.cell]
+    answers = counts(group, (items.side != INPUT) & (items.side != OWES_NOTHING), int(group.max(initial=-1)) + 1)
+    nth = np.cumsum(optional) - optional
+    nth = nth - nth[np.searchsorted(group, group)]
+    return replace(items, side=np.where(optional & (nth >= answers[group]), OWES_NOTHING, items.side))
 
 
 _OF_IDS: Final = ("expected", "processed", "late", "rejected", "duplicate", "outstanding")

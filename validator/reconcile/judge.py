@@ -113,7 +113,8 @@ class Rules:
     @property
     def compares_all(self) -> bool:
         """Whether fingerprints decide nothing: every cell that has an answer or is overdue is compared id by id."""
-        return self.collapse or self.oracle.compares_all or not evidence_of(self.oracle).fingerprints_decide
+        by_rows = self.oracle.owes_by_rows
+        return self.collapse or self.oracle.compares_all or by_rows or not evidence_of(self.oracle).fingerprints_decide
 
 
 @dataclass(frozen=True)
@@ -540,6 +541,9 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     # SEMANTICS 2.29: all sound results of a cell are wrong together; beside ids each one is judged by itself (2.32).
     for name in ("correct", "incomplete") if values_may_change else ():
         counts[name] = np.where(counts["wrong_value"] > 0, 0, counts[name])
+    if cells.oracle.owes_by_rows:
+        # SEMANTICS 2.37: rows that are not read yet may change which events owe a result.
+        may_change |= it.compared & ~is_missing & (counts["expected"] != cells["expected_count"])
     counts |= {"dropped_late": dropped, "unconsumed": unconsumed}
     of_states = {name: np.where(shown == number, rest, 0) for number, name in enumerate(STATES)}
     unconsumed_overdue = np.where(is_missing & it.in_scope, unconsumed, 0)

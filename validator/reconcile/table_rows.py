@@ -6,7 +6,7 @@ the order of their offsets or of their times.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
@@ -66,10 +66,11 @@ class CellsOfRows:
 
 class TableRows:
     """The rows of the tables of one oracle. ``width``: number of fields that results state. ``behind_us``,
-    ``ahead_us``: how far the time of an event may be from a row that holds; None: any time."""
+    ``ahead_us``: how far the time of an event may be from a row that holds; None: any time. ``owes_by_rows``: as
+    `Oracle.owes_by_rows`."""
 
-    def __init__(self, width: int, behind_us: int | None, ahead_us: int | None) -> None:
-        self._width = width
+    def __init__(self, width: int, behind_us: int | None, ahead_us: int | None, *, owes_by_rows: bool = False) -> None:
+        self._width, self._owes_by_rows = width, owes_by_rows
         self._behind_us, self._ahead_us = behind_us, ahead_us
         self._keys = CellIndex()
         self._places: list[tuple[str, int]] = []
@@ -86,7 +87,9 @@ class TableRows:
     @classmethod
     def of(cls, oracle: Oracle) -> Self | None:
         """Return an empty store of the rows of the oracle's tables; None if it has none."""
-        return cls(len(oracle.values), *oracle.table_reach_us) if oracle.tables else None
+        if not oracle.tables:
+            return None
+        return cls(len(oracle.values), *oracle.table_reach_us, owes_by_rows=oracle.owes_by_rows)
 
     def __len__(self) -> int:
         return self._size
@@ -121,11 +124,45 @@ class TableRows:
         for result, row in self._possible(asked):
             has = np.full((len(fields), len(row)), ABSENT)
             has[:, row != NO_ROW] = fields[:, row[row != NO_ROW]]
-            right[result[(has == stated[:, result]).all(axis=0)]] = True
+            # SEMANTICS 2.37: an inner join answers no event without a row.
+            may_answer = (row != NO_ROW) | (not self._owes_by_rows)
+            right[result[may_answer & (has == stated[:, result]).all(axis=0)]] = True
+        return ~right & ~self._are_scattered(asked)
+
+    def surely_exist(self, asked: Asked) -> Bools:
+        """Return of which cells every possible row exists. ``asked``: cells, with the lookup of their first event."""
+        found = ~self._are_scattered(asked)
+        for cell, row in self._possible(asked):
+            is_absent = row == NO_ROW
+            is_absent[~is_absent] = self._are_null(row[~is_absent])
+            found[cell[is_absent]] = False
+        return found
+
+    def may_be_removed(self, asked: Asked, due: Ints, rest: Ints, proven_us: Callable[[int], int]) -> Bools:
+        """Return of which cells a row may have been removed after the lookup and before the answers were missing: since
+        ``due``, by the time that ``proven_us`` leaves of an instant, or at the end of a run, ``rest``."""
         number = self._numbers(asked.keys)
+        rows = self._of(np.unique(number[number >= 0]))
+        rows = rows[self._are_null(rows)]
+        key, time, before = (self._rows[at, rows] for at in (_KEY, _TIME, _BEFORE))
+        cell, at = _ranges(np.searchsorted(key, number), np.searchsorted(key, number, "right"))
+        proven = np.array([one if one == ABSENT else proven_us(one) for one in before.tolist()], dtype=np.int64)
+        counts = (before[at] >= asked.lookups[cell]) & (proven[at] < due[cell]) & (before[at] < rest[cell])
+        if self._ahead_us is not None:
+            counts &= time[at] <= asked.ends[cell] + self._ahead_us
+        found = np.zeros(len(number), dtype=np.bool_)
+        found[cell[counts]] = True
+        return found
+
+    def _are_null(self, rows: Ints) -> Bools:
+        """Whether all fields are null: a row that was removed, or one without any of them."""
+        found: Bools = (self._rows[_FIELDS:, rows] == ABSENT).all(axis=0)
+        return found
+
+    def _are_scattered(self, asked: Asked) -> Bools:
         # The offsets of two partitions show no order.
-        is_scattered = (number >= 0) & (self._place_of_key[number] == NEVER) if len(self._keys) else number >= 0
-        return ~right & ~is_scattered
+        number = self._numbers(asked.keys)
+        return (number >= 0) & (self._place_of_key[number] == NEVER) if len(self._keys) else number >= 0
 
     def possible(self, asked: Asked) -> Iterator[tuple[int, tuple[str, int, int] | None]]:
         """Yield the possible rows of each result: its number, and the position of the row (None: no row)."""

@@ -150,7 +150,7 @@ def time_rules_of(config: Config) -> TimeRules:
         timing.idle_after_us,
         timing.allowed_lateness_us,
         pause_us=timing.idle_after_us // 2 if follows else None,
-        follows_inputs=oracle.reads.signed,
+        follows_inputs=oracle.follows_inputs,
     )
 
 
