@@ -316,20 +316,23 @@ def _with_table(rng: Random, history: History, *, causal: bool) -> tuple[History
         is_lost = rng.random() < 0.02
         one = replace(row, broker_time_us=appended_us)
         written.insert(0, Undecodable("table", "rows", 0, row.offset, appended_us) if is_lost else one)
-    steps, before = [], 0
+    steps: list[Step] = []
+    before = 0
     for number, step in enumerate(history.steps):
         ends = sum(record.broker_time_us <= step.lookup_us for record in written)
         lags = number < len(history.steps) - 2 and step.ending == "none" and rng.random() < 0.3
         read_to = rng.randint(before, max(before, ends)) if lags else max(before, ends)
-        late: list[TableRow] = []
+        unused: list[TableRow] = []
         is_read = before == len(written) and number == len(history.steps) - 1 and steps
         if is_read and not any(isinstance(record, ResultRecord) for record in step.records) and rng.random() < 0.7:
             # Rows that no engine had when it wrote the last result.
-            late = [replace(row, offset=len(rows) + i, broker_time_us=step.lookup_us) for i, row in enumerate(rows[:4])]
-            read_to = ends = before + len(late)
+            unused = [
+                replace(row, offset=len(rows) + i, broker_time_us=step.lookup_us) for i, row in enumerate(rows[:4])
+            ]
+            read_to = ends = before + len(unused)
         state = PartitionState("table", "rows", 0, 0, before, read_to, max(before, ends), max(before, ends))
         answers = [record for record in step.records if record not in left_out]
-        records = (*answers, *written[before:read_to], *late)
+        records = (*answers, *written[before:read_to], *unused)
         steps.append(replace(step, records=records, partitions=(*step.partitions, state)))
         before = read_to
     return replace(history, steps=tuple(steps)), stated
