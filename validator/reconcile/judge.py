@@ -274,8 +274,8 @@ def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
     # SEMANTICS 2.30: the columns of a key say as much as its facts (`key_verdicts.compare`).
     compared = np.full(len(version), True) if cells.oracle.by_key else cells["x_version"] == version
     state = _outstanding_state(cells, clock, rules)
-    if rules.oracle.having:
-        # SEMANTICS 2.33: a cell without results owes nothing only once it is due. A later run may let it wait again.
+    if rules.oracle.having or rules.oracle.owes_by_rows:
+        # SEMANTICS 2.33, 2.37: a cell without results owes nothing only once it is due. A later run may let it wait again.
         compared = compared & ((observed > 0) | _is_due(state, clock, rules))
     same = same_fingerprints(cells, rules)
     refuted = same & compared & _differ(cells)
