@@ -122,8 +122,10 @@ class EnrichedReferee(PassthroughReferee):
         known = super().expected(cell, id_)
         is_end = self.ending != "none" and self.clock.now.committed is not None
         is_seen = any(self.seen(cell, other) for other in self.ids(cell))
+        is_at_rest = self.clock.is_left_due(cell) or self.ending == "once"
+        is_at_rest |= self.ending == "leave_open" and self.clock.due_base(cell) is not None
         # Until then ids are not compared (2.17, 3.31).
-        is_compared = is_end or is_seen or self.standing(cell) in _DUE
+        is_compared = is_end or is_seen or is_at_rest or self.standing(cell) in _DUE
         if not is_compared or not self.clock.in_scope(cell) or self.is_obliged(cell):
             return known
         return min(known, self.seen(cell, id_).total())

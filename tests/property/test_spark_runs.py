@@ -64,6 +64,7 @@ ESTIMATED: Final = (
     "cells_verified",
     "cells_estimated",
 )
+OF_SETTLED: Final = ("settled_expected", "settled_handled", "settled_exact")
 BLOCKED: Final = ("blocked", "blocked_overdue", "blocked_retired", "blocked_due_us")
 
 
@@ -175,7 +176,9 @@ def totals_after(
             two |= {name: one[name] for name in ("blocked_due_us", "unconsumed_due_us") if two[name] is not None}
         if it.rules.compares_all:
             one, two = map(_without_comparisons, (one, two))
-            two |= {name: one[name] for name in ESTIMATED}
+            # When a cell is settled may depend on when it closed.
+            of_settled = OF_SETTLED if one["cells_settled"] != two["cells_settled"] else ()
+            two |= {name: one[name] for name in (*ESTIMATED, *of_settled)}
     if one["cells_undecided"] != two["cells_undecided"]:
         # Settled cells that left memory wait longer before they retire undecided, so what they block is retired later.
         overdue = [kept["blocked_overdue"] + kept["blocked_retired"] for kept in (one, two)]

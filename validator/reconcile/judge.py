@@ -274,9 +274,12 @@ def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
     # SEMANTICS 2.30: the columns of a key say as much as its facts (`key_verdicts.compare`).
     compared = np.full(len(version), True) if cells.oracle.by_key else cells["x_version"] == version
     state = _outstanding_state(cells, clock, rules)
-    if rules.oracle.having or rules.oracle.owes_by_rows:
-        # SEMANTICS 2.33, 2.37: a cell without results owes nothing only once it is due. A later run may let it wait again.
+    if rules.oracle.having:
+        # SEMANTICS 2.33: a cell without results owes nothing only once it is due. A later run may let it wait again.
         compared = compared & ((observed > 0) | _is_due(state, clock, rules))
+    if rules.oracle.owes_by_rows:
+        # SEMANTICS 2.37: likewise, but what a run decided stays so.
+        compared = compared & ((observed > 0) | _is_due(state, clock, rules) | is_at_rest(cells))
     same = same_fingerprints(cells, rules)
     refuted = same & compared & _differ(cells)
     agrees = same & ~refuted
@@ -543,7 +546,8 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
         counts[name] = np.where(counts["wrong_value"] > 0, 0, counts[name])
     if cells.oracle.owes_by_rows:
         # SEMANTICS 2.37: rows that are not read yet may change which events owe a result.
-        may_change |= it.compared & ~is_missing & (counts["expected"] != cells["expected_count"])
+        is_due = is_due | is_at_rest(cells)
+        may_change |= it.compared & ~is_missing & ~is_at_rest(cells) & (counts["expected"] != cells["expected_count"])
     counts |= {"dropped_late": dropped, "unconsumed": unconsumed}
     of_states = {name: np.where(shown == number, rest, 0) for number, name in enumerate(STATES)}
     unconsumed_overdue = np.where(is_missing & it.in_scope, unconsumed, 0)
