@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import permutations
+from pathlib import Path
 from random import Random
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.unit import retained_run
+from tests.unit.reconcile_rows import MINUTE_US, fact
+from tests.unit.retained_run import RETENTION_US, START_US
 from validator.codecs.batches import EventBatches, ResultBatches, columns_of
 from validator.codecs.columns import DECODED, VERSION
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
 from validator.model.arrays import ABSENT
+from validator.oracles.enrichment import Enrichment
 from validator.reconcile.facts import FACTS_SCHEMA, Side, completed
+from validator.reconcile.judge import Rules
 from validator.reconcile.lateness import with_newest_before
 from validator.reconcile.table_rows import Asked, TableRows
 from validator.stream.decode import Reader
@@ -141,9 +147,9 @@ def test_a_key_on_two_partitions_is_not_judged() -> None:
     assert store.scattered == 1
 
 
-def one_row(offset: int, time_us: int, before_us: int) -> pa.Table:
+def one_row(offset: int, time_us: int, before_us: int, batch: int = 0) -> pa.Table:
     """A fact row of key a, as `read_before` returns it."""
-    row = {"kind": "fact", "status": VERSION, "topic": "rows", "partition": 0, "key": "a"}
+    row = {"kind": "fact", "status": VERSION, "topic": "rows", "partition": 0, "key": "a", "batch": batch}
     row |= {"times": [{"offset": offset, "time_us": time_us, "before_us": before_us}]}
     row |= {"aggregates": [{"count": None, "sum": str(offset), "min": None, "max": None}]}
     return pa.Table.from_pylist([row], pa.schema([FACTS_SCHEMA.field(name) for name in row]))
@@ -164,17 +170,64 @@ def by_definition(
     return found + [at for at, one in enumerate(counting) if one[0] <= start + 5 + ahead and not is_over(at)]
 
 
-def test_possible_rows_are_those_of_the_definition() -> None:
+def test_possible_rows_are_those_of_the_definition_and_rows_that_leave_concern_no_later_cell() -> None:
     rng = Random(20)
-    for _ in range(8):
+    left = 0
+    for _ in range(60):
         times = [rng.randrange(60) if rng.random() < 0.3 else 3 * at for at in range(rng.randrange(1, 25))]
         before = sorted(rng.randrange(40) for _ in times)
         rows = [(time, max(times[: at + 1]), read) for at, (time, read) in enumerate(zip(times, before, strict=True))]
         behind, ahead = rng.choice((0, 3, 9)), rng.choice((0, 4))
         store = TableRows(1, behind, ahead)
-        of_one = [one_row(at, time, read) for at, (time, read) in enumerate(zip(times, before, strict=True))]
+        # Each batch reads what was appended since the lookup of the one before.
+        of_one = [one_row(at, time, read, read + 1) for at, (time, read) in enumerate(zip(times, before, strict=True))]
         store.absorb(pa.concat_tables(of_one))
-        cells = [(rng.randrange(80), rng.randrange(45)) for _ in range(6)]
+        cells = [(rng.randrange(80), rng.randrange(45)) for _ in range(12)]
         for start, lookup in cells:
             owed = by_definition(rows, behind, ahead, start, lookup)
             assert possible(store, "a", start, start + 5, lookup) == owed
+        since, batch = cells[0]
+        store.forget(since, batch)
+        left += len(rows) - len(store)
+        assert len(store)
+        for start, lookup in cells:
+            if start >= since and lookup >= batch:
+                owed = by_definition(rows, behind, ahead, start, lookup)
+                assert possible(store, "a", start, start + 5, lookup) == owed
+    assert left > 100
+
+
+class _Run(retained_run.Run):
+    """Events of one key, of which each has a new row."""
+
+    oracle = Enrichment.model_construct(
+        kind="enrichment", bucket=MINUTE_US, values={"tier": "t"}, table=config().oracle.tables[0], behind=0, ahead=0
+    )
+    rules = Rules(oracle=oracle, overdue_after_us=1, missing_after_us=2)
+
+    def minute(self, at_us: int, stated: int) -> int:
+        """Read a row, an event and a result; retire. Return the number of results that state a wrong value."""
+        number = self.progress.batch + 1
+        start_us = at_us - at_us % MINUTE_US
+        of_batch = {"batch": number, "lookup_us": at_us}
+        row = fact("table", [number], **of_batch) | {"status": VERSION, "ids": [], "contributions": 0}
+        row |= {"times": [{"offset": number, "time_us": start_us, "before_us": at_us - 1}], "window_start_us": None}
+        row |= {"aggregates": [{"count": None, "sum": str(number), "min": None, "max": None}]}
+        answer = fact("output", [number], window_us=start_us, **of_batch)
+        answer["results"] = [{**answer["results"][0], "values": [str(stated)]}]
+        self.batch(at_us, row, fact("input", [number], window_us=start_us, **of_batch), answer)
+        retired = tuple((one.at_us, one.horizon_us) for one in self.retired.retirements)
+        self.judging._clock = replace(retained_run.clock(at_us), retired=retired)
+        self.retire()
+        return self.judging.sums.results["wrong_value"]
+
+
+def test_memory_has_the_rows_of_cells_that_may_be_judged_and_the_newest_of_each_key(tmp_path: Path) -> None:
+    run, minutes = _Run(tmp_path), 4 * RETENTION_US // MINUTE_US
+    sizes = []
+    for minute in range(minutes):
+        assert run.minute(START_US + minute * MINUTE_US, run.progress.batch + 1) == 0
+        assert run.judging.cells.table_rows is not None
+        sizes.append(len(run.judging.cells.table_rows))
+    assert max(sizes) < minutes / 2
+    assert run.minute(START_US + minutes * MINUTE_US, 3) == 1

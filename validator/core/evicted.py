@@ -148,6 +148,12 @@ class EvictedCells:
         later = (found.first_batch for number, found in self._epochs.items() if number > after_epoch)
         return min((min(starts) for starts in later if starts), default=NEVER)
 
+    @property
+    def oldest_batch(self) -> int:
+        """The oldest batch with facts of any of the cells; `NEVER` without any."""
+        of_epochs = (epoch.first_batch.values() for epoch in self._epochs.values())
+        return min(chain.from_iterable(of_epochs), default=NEVER)
+
     def opened_us(self) -> tuple[Ints, Ints]:
         """Return the starts of the cells, possibly repeated, and for each the earliest broker time of the first inputs
         of the cells that start there; `NEVER` if there is none."""

@@ -532,9 +532,21 @@ class Judging:
         self.cells.drop(removed)
         self._unknown.drop(removed)
         self.evicted.retire(through_epoch)
+        self._forget_rows()
         # The next batch judges all remaining cells.
         self._clock = None
         self.retired = retired
+
+    def _forget_rows(self) -> None:
+        """Let the rows of tables leave memory that no cell needs any more."""
+        rows, cells = self.cells.table_rows, self.cells
+        if rows is None or self._clock is None or not self._clock.retired:
+            return
+        # SEMANTICS 7.6: a new cell that starts before the horizon is out of scope.
+        horizon_us = max(at_us for _, at_us in self._clock.retired)
+        begins_us = min(int(cells.begins_us.min(initial=NEVER)), self.evicted.oldest_start_us(-1))
+        batch = min(int(cells["first_batch"].min(initial=NEVER)), self.evicted.oldest_batch)
+        rows.forget(min(horizon_us, begins_us), batch)
 
     def retirement_effect(self, removed: Bools, through_epoch: int) -> RetirementEffect:
         """Return the effect of retiring the cells for which ``removed`` holds and the settled cells of the epochs up to

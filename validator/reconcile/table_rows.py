@@ -28,9 +28,10 @@ ROW_COLUMNS: Final = ("times", "aggregates")
 NO_ROW: Final = -1
 """Stands for the absence of a row, before the first one of a key."""
 
-_KEY, _PLACE, _OFFSET, _TIME, _REACHED, _BEFORE, _FIELDS = range(7)
+_KEY, _PLACE, _OFFSET, _TIME, _REACHED, _BEFORE, _BATCH, _FIELDS = range(8)
 """Columns of a row: key and partition (by number), offset, the time from which it holds, the newest time in its
-partition up to its offset, the instant through which its partition had been read before it, and its fields."""
+partition up to its offset, the instant through which its partition had been read before it, the batch that read it, and
+its fields."""
 
 _PAIRS_MOST: Final = 1 << 20
 """Number of pairs of a result and a row that are in memory at once."""
@@ -164,6 +165,23 @@ class TableRows:
         number = self._numbers(asked.keys)
         return (number >= 0) & (self._place_of_key[number] == NEVER) if len(self._keys) else number >= 0
 
+    def forget(self, since_us: int, batch: int) -> None:
+        """Remove the rows that are possible in no cell that starts at ``since_us`` or later and of which no record was
+        read before ``batch``. The newest row of each key stays."""
+        if self._behind_us is None or not self._size:
+            return
+        rows = self._of(np.arange(len(self._keys)))
+        key, time, reached, batches = (self._rows[at, rows] for at in (_KEY, _TIME, _REACHED, _BATCH))
+        # SEMANTICS 2.37: the next row of the key that is not earlier ends a row. It was read by then, so it counts.
+        ends = _linked(time, np.append(np.flatnonzero(run_starts(key))[1:], len(rows)) - 1, step=1)
+        is_over = ends >= 0
+        is_over[is_over] &= ((reached[ends] < since_us - self._behind_us) & (batches[ends] <= batch))[is_over]
+        stays = np.ones(self._size, dtype=np.bool_)
+        stays[rows[is_over]] = False
+        self._rows = self._rows[:, : self._size][:, stays]
+        self._size = self._rows.shape[1]
+        self._order = self._begins = np.zeros(0, dtype=np.int64)
+
     def possible(self, asked: Asked) -> Iterator[tuple[int, tuple[str, int, int] | None]]:
         """Yield the possible rows of each result: its number, and the position of the row (None: no row)."""
         for result, row in self._possible(asked):
@@ -193,7 +211,7 @@ class TableRows:
         offsets, times, before = (ints(arrays.field(dated, name)) for name in ("offset", "time_us", "before_us"))
         texts = arrays.field(pc.list_flatten(one_array(facts["aggregates"])), "sum")
         fields = ints(texts.cast(AMOUNT).cast(pa.int64())).reshape(-1, self._width).T
-        rows = np.stack([number[at], place[at], offsets, times, times, before, *fields])
+        rows = np.stack([number[at], place[at], offsets, times, times, before, ints(facts["batch"])[at], *fields])
         return rows[:, np.lexsort((offsets, place[at]))]
 
     def _append(self, rows: Ints) -> None:
@@ -253,7 +271,7 @@ class TableRows:
         none = np.flatnonzero(passed == first)
         yield none, np.full(len(none), NO_ROW)
         segments = np.flatnonzero(run_starts(key)) if len(key) else np.zeros(0, dtype=np.int64)
-        above = _above(time, segments) if (passed > first).any() else time
+        above = _linked(time, segments, step=-1) if (passed > first).any() else time
         result, at = np.flatnonzero(passed > first), passed[passed > first] - 1
         while len(result):
             # Of the rows before, those that only earlier times follow: each is later than the one after it.
@@ -290,13 +308,19 @@ def _bisected(values: Ints, begins: Ints, ends: Ints, least: Ints) -> Ints:
     return low
 
 
-def _above(time: Ints, segments: Ints) -> Ints:
-    """Return for each row the nearest earlier one of its key whose time is later; -1 without one. ``segments``: the
-    first row of each key."""
-    found = np.arange(len(time)) - 1
-    found[segments] = -1
-    while len(at := np.flatnonzero((found >= 0) & (time[found] <= time))):
-        # All rows between a row and its candidate are not later, and neither are those that the candidate passes over.
+def _linked(time: Ints, stops: Ints, *, step: int) -> Ints:
+    """Return for each row the nearest one of its key in the direction of ``step`` that outlasts it; -1 without one:
+    backwards one whose time is later, forwards one whose time is not earlier. ``stops``: the last row of each key in
+    that direction."""
+    found = np.arange(len(time)) + step
+    found[stops] = -1
+
+    def falls_short() -> Ints:
+        is_short = time[found] < time if step > 0 else time[found] <= time
+        return np.flatnonzero((found >= 0) & is_short)
+
+    while len(at := falls_short()):
+        # All rows between a row and its candidate fall short, and so do those that the candidate passes over.
         found[at] = found[found[at]]
     return found
 
