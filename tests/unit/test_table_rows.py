@@ -209,13 +209,15 @@ class _Run(retained_run.Run):
         """Read a row, an event and a result; retire. Return the number of results that state a wrong value."""
         number = self.progress.batch + 1
         start_us = at_us - at_us % MINUTE_US
-        of_batch = {"batch": number, "lookup_us": at_us}
-        row = fact("table", [number], **of_batch) | {"status": VERSION, "ids": [], "contributions": 0}
-        row |= {"times": [{"offset": number, "time_us": start_us, "before_us": at_us - 1}], "window_start_us": None}
+        row = fact("table", [number], batch=number, lookup_us=at_us)
+        row |= {"status": VERSION, "ids": [], "contributions": 0, "window_start_us": None}
+        row |= {"times": [{"offset": number, "time_us": start_us, "before_us": at_us - 1}]}
         row |= {"aggregates": [{"count": None, "sum": str(number), "min": None, "max": None}]}
-        answer = fact("output", [number], window_us=start_us, **of_batch)
+        event, answer = (
+            fact(side, [number], batch=number, lookup_us=at_us, window_us=start_us) for side in ("input", "output")
+        )
         answer["results"] = [{**answer["results"][0], "values": [str(stated)]}]
-        self.batch(at_us, row, fact("input", [number], window_us=start_us, **of_batch), answer)
+        self.batch(at_us, row, event, answer)
         retired = tuple((one.at_us, one.horizon_us) for one in self.retired.retirements)
         self.judging._clock = replace(retained_run.clock(at_us), retired=retired)
         self.retire()
