@@ -313,7 +313,7 @@ def table_case(
         if isinstance(record, InputEvent) and record.id.startswith("-")
     )
     named = KeyedCase(other, causal, _unsigned(history))
-    anonymous = TableCase(other, causal, anonymous_of(history), removed)
+    anonymous = TableCase(other, causal, anonymous_of(history), removed=removed)
     if not aggregates:
         return anonymous
     made = valued(named, anonymous, aggregates)
