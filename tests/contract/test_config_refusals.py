@@ -199,8 +199,7 @@ RULES = {
         "it out, or write a pattern."
     ),
     "inputs.0.tombstone=delete": (
-        "inputs[0].tombstone (from --set inputs.0.tombstone): delete is not supported yet, since a null value does not "
-        "have the row that it deletes; use undecodable or ignore."
+        "inputs[0].tombstone (from --set inputs.0.tombstone): only rows of a table are deleted; also write table: true."
     ),
     "inputs.0.operations=[update]": (
         f"inputs[0].operations (from --set inputs.0.operations): the records are not changes; write envelope: "

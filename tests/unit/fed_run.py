@@ -136,7 +136,7 @@ class FedRun:
     """Whether the test plants a defect that the coverage sums must find. Otherwise they hold after every batch."""
     saves: ClassVar[bool] = False
     """Whether the run saves memory after every batch for the next process."""
-    runs: ClassVar[type[_FedRunner]] = _FedRunner
+    runs: ClassVar[type[BatchRunner]] = _FedRunner
 
     state: Path
     settings: tuple[str, ...] = ()
@@ -198,6 +198,7 @@ class FedRun:
             waiting_for=tuple(sorted(absent)),
             explained_by_one=rules.oracle.explained_by_one,
             hidden_inputs_lose=rules.oracle.hidden_inputs_lose,
+            missing_after_us=self.config.timing.missing_after_us,
             copies_explain=self.config.copies_explain,
         )
         record.waiting_sides = frozenset(self.sides[topic].value for topic in absent)

@@ -422,6 +422,14 @@ def config(*settings: str) -> Config:
             "inputs.0={topic: t, table: true, fields: {key: status, event_time: $timestamp}}",
             "the records are not changes; write envelope: canal or changelog_json",
         ),
+        ("inputs.0.tombstone=delete", "a change of the envelope has the row that it deletes; leave it out"),
+        (
+            (
+                "inputs.0={topic: t, table: true, tombstone: delete, operations: [create], "
+                "fields: {key: status, event_time: $timestamp}}"
+            ),
+            "the records are not changes",
+        ),
         (
             (
                 "inputs.0={topic: t, table: true, envelope: maxwell, format: avro, "

@@ -64,7 +64,7 @@ def test_the_contributions_of_a_part_are_limited(oracle: Oracle, parts: int, mon
         def __call__(self, _: object) -> Iterator[pa.RecordBatch]:
             return iter([events()])
 
-    reader = SimpleNamespace(batches=Batches(), oracle=oracle, slack_us=0, of_rows=False)
+    reader = SimpleNamespace(batches=Batches(), oracle=oracle, slack_us=0, of_rows=False, replaces_rows=False)
     produced = Stage([cast("Any", reader)], 2**62, with_first_event=False).facts(0, iter([]))
     found = pa.concat_tables([GROUPED.empty_table(), *produced])
     assert len(sizes) == parts

@@ -35,7 +35,7 @@ from validator.codecs.one_record import (
     Unexamined,
 )
 from validator.codecs.plain_events import RECORD_SCHEMA, Events, PlainEvents
-from validator.codecs.plain_fields import numbers, plain
+from validator.codecs.plain_fields import bools, numbers, plain
 from validator.codecs.plain_json import AMOUNT
 from validator.codecs.plain_results import PlainResults, Results
 from validator.model.arrays import interleaved, lists_of, one_array
@@ -64,6 +64,9 @@ null stands for `DECODED`, or `UNDECODABLE` if there is no time. If a record did
 position and its status are null, with three exceptions: ``key`` has the reason if the record was not examined,
 ``text_id`` is the position that an undecodable rejected record names, and a tombstone may have a time. ``values``: a
 number or null for each field that results aggregate, in every row."""
+
+ROW: Final = "row"
+"""An additional column of `EVENTS` if a record replaces the row of its record key: this key, each byte a character."""
 
 RESULTS: Final = pa.schema(
     [
@@ -120,12 +123,20 @@ class EventBatches:
                     fields, most = len(self.decoder.key_places), self.decoder.most.key_bytes
                     events, skipped = with_keys(events, rule, fields, most)
                     unowed = np.where(skipped, SKIPPED, unowed)
+                if self.decoder.replaces_rows:
+                    events = events.of(bools(batch["key"].is_valid())[events.rows])
                 others[events.rows] = False
-                yield _event_batch(batch, events, unowed)
+                yield self._with_row(_event_batch(batch, events, unowed), batch, events.rows)
             if others.all():
                 yield self._singly(batch)
             elif others.any():
                 yield self._singly(batch.filter(pa.array(others)))
+
+    def _with_row(self, events: pa.RecordBatch, batch: pa.RecordBatch, rows: Ints) -> pa.RecordBatch:
+        """Return ``events`` with the column `ROW`, if a record replaces the row of its key. ``rows``: their records."""
+        if not self.decoder.replaces_rows:
+            return events
+        return events.append_column(ROW, _characters(batch["key"].take(pa.array(rows))))
 
     def _singly(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         records = list(_records(batch))
@@ -154,7 +165,9 @@ class EventBatches:
             pa.array(map(_status, found), pa.int32()),
             _amounts([event.addends if event else None for event in events], len(self.decoder.value_places)),
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
+        return self._with_row(
+            pa.RecordBatch.from_arrays(columns, schema=EVENTS), batch, np.arange(batch.num_rows, dtype=np.int64)
+        )
 
 
 @dataclass(frozen=True)
@@ -230,6 +243,29 @@ def exploded(events: pa.Table, words: Words) -> pa.Table:
         at = EVENTS.get_field_index(name)
         whole = whole.set_column(at, EVENTS.field(at), column.cast(EVENTS.field(at).type))
     return whole
+
+
+def _characters(keys: pa.Array) -> pa.Array:
+    """Return the bytes of keys as texts with a character for each byte: no two keys have the same text."""
+    keys = pc.fill_null(keys, b"")
+    _, ends, data = keys.buffers()
+    ends = np.frombuffer(ends, np.int32)[keys.offset : keys.offset + len(keys) + 1]
+    found = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
+    ends = ends - ends[0]
+    if len(found) and found.max() >= _ASCII:
+        # A character up to U+00FF has two bytes in UTF-8.
+        is_long = found >= _ASCII
+        at = np.concatenate([[0], np.cumsum(1 + is_long)])
+        texts = np.empty(at[-1], np.uint8)
+        texts[at[:-1]] = np.where(is_long, 0xC0 | found >> 6, found)
+        texts[at[1:][is_long] - 1] = 0x80 | found[is_long] & 0x3F
+        found, ends = texts, at[ends].astype(np.int32)
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(ends, np.int32)), pa.py_buffer(found)]
+    return pa.Array.from_buffers(pa.string(), len(keys), buffers)
+
+
+_ASCII: Final = 0x80
+"""Bytes below this are characters of one byte."""
 
 
 def _status(found: object) -> int:

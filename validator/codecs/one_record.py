@@ -598,7 +598,9 @@ class RecordDecoder:
         """The changes that are events, on a topic of events."""
         self.splits_rows = splits_rows and self.envelope is not None and self.envelope.is_listed
         """Whether each row of a change is an event."""
-        self.is_table: bool = bool(getattr(entry, "table", None))
+        self.replaces_rows: bool = getattr(entry, "replaces_rows", False)
+        """Whether a record replaces the row of its record key."""
+        self.is_table: bool = bool(getattr(entry, "table", None)) and not self.replaces_rows
         """Whether a change also removes the row before it."""
         self.reader = entry.format.reader("value", schemas)
         """It reads the values."""
@@ -683,7 +685,7 @@ class RecordDecoder:
         self.names_positions = named is not None
         """Whether a record can name the position of another one (`named_position`)."""
         most_of = {field.part: field.most for field in sorted((*fields, *self._named), key=lambda field: field.most)}
-        self.most_of_key = most_of.get("$key")
+        self.most_of_key = self.most.key_bytes if self.replaces_rows else most_of.get("$key")
         """Largest size in bytes of a key that is transferred; None if no field is read from the key."""
         of_schemas = {self.reader.header} if self._reads_value else set()
         of_schemas |= {self.key_reader.header} if self.most_of_key is not None else set()
@@ -746,6 +748,11 @@ class RecordDecoder:
 
     def _decoded(self, record: Record) -> Decoded | Tombstone | Undecodable | list[Decoded | Tombstone | Undecodable]:
         value = record.value
+        if self.replaces_rows and isinstance(record.key, OmittedPart):
+            return Unexamined("key", "$key", f"has {record.key.size} bytes, above limits.key_bytes")
+        if self.replaces_rows and record.key is None:
+            # SEMANTICS 2.35: it does not show which row it replaces.
+            return Undecodable("key", "$key", "is null")
         if value is None and self._deletes_rows:
             return self._fields(record, {})
         if value is None:

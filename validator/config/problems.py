@@ -10,10 +10,9 @@ from typing import Any, Final
 from pydantic_core import ErrorDetails
 
 from validator.config.schema import LISTS_OF_ONE, SHORT_FORMS, keys_at
-from validator.model.documents import Place, at_setting, spell
+from validator.model.documents import Place, at_setting
 from validator.model.references import value_at
 from validator.oracles.kinds import built, unbuilt
-from validator.settings.built import NOT_BUILT
 
 _SECRET_LENGTH_MIN: Final = 4
 """A shorter value is a part of many words, and no secret."""
@@ -97,7 +96,7 @@ def _finding(detail: ErrorDetails, location: Place) -> tuple[str, str]:
     if kind == "union_tag_invalid":
         return _kind(str(context["tag"]))
     if kind in ("literal_error", "enum"):
-        return f"{_shown(detail)} is not one of its values", f"use {_built(location, str(context['expected']))}"
+        return f"{_shown(detail)} is not one of its values", f"use {_values_of(str(context['expected']))}"
     if kind == "too_short":
         return "it is empty", "give at least one entry"
     if kind == "string_too_short":
@@ -153,11 +152,9 @@ def _name(value: object) -> str:
     return "mapping" if isinstance(value, dict) else "list" if isinstance(value, (list, tuple)) else "value"
 
 
-def _built(location: Place, expected: str) -> str:
-    """Those of the values in pydantic's list that this version supports, joined by `or`."""
-    unbuilt = NOT_BUILT.get(spell(location)) or NOT_BUILT.get(str(location[-1])) or {}
-    values = [value for value in re.findall(r"'([^']*)'", expected) if value not in unbuilt]
-    return _one_of(values)
+def _values_of(expected: str) -> str:
+    """The values in pydantic's list, joined by `or`."""
+    return _one_of(re.findall(r"'([^']*)'", expected))
 
 
 def _one_of(values: Sequence[str]) -> str:

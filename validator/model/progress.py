@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -81,6 +81,9 @@ class IngestProgress:
       pipeline stated (SEMANTICS 4.12).
     - ``outages``: intervals in which the brokers did not answer (SEMANTICS 3.15).
     - ``differences``: what second readings of the topics found to differ from the stored facts.
+    - ``superseded_us``: from this instant on the engine has `missing_after` for the records that replace those which
+      compaction removed unread; ``is_superseding``: it is that of the batch, since the watermark has not passed the
+      newest event time, ``superseded_event_us``, of the batch that met such offsets (None: of this batch).
     """
 
     rules: TimeRules
@@ -98,6 +101,9 @@ class IngestProgress:
     accepted_records: Mapping[PartitionId, int] = field(default_factory=dict)
     outages: Outages = ()
     differences: tuple[Difference, ...] = ()
+    superseded_us: int | None = None
+    is_superseding: bool = False
+    superseded_event_us: int | None = None
 
     def looked_up(
         self, batch: int, lookup_us: int, lookups: Mapping[PartitionId, Lookup], ends: Mapping[PartitionId, int]
@@ -182,21 +188,29 @@ class IngestProgress:
         }
 
     def account_for(
-        self, unaccounted: Mapping[PartitionId, int], before: IngestProgress
+        self,
+        unaccounted: Mapping[PartitionId, int],
+        before: IngestProgress,
+        superseded: Collection[PartitionId] = (),
     ) -> tuple[IngestProgress, tuple[OffsetGap, ...]]:
         """Account for the offsets in ``unaccounted``. Returns the progress, and the offset gaps of inputs.
 
         The brokers must have been looked up, and the policies of the topics must be known. ``before``: the progress
         after the previous batch. If compaction may have emptied an offset, that offset may have held any record that
-        was appended before the lookup.
+        was appended before the lookup. ``superseded``: partitions of tables in which compaction has removed only
+        records that a later one replaces.
         """
-        frontiers, offset_gaps, results_removed = dict(self.frontiers), [], False
+        frontiers, offset_gaps, results_removed, is_superseding = dict(self.frontiers), [], False, False
         for partition, count in unaccounted.items():
             frontier, known = frontiers[partition], before.frontiers.get(partition)
             began = frontier.first_offset if known is None else known.next_offset
             # SEMANTICS 4.6: only where the topic may be compacted is an offset without a visible record a hidden one.
             if frontier.compacted_below is None or began >= frontier.compacted_below:
                 frontiers[partition] = replace(frontier, markers=frontier.markers + count)
+                continue
+            if partition in superseded:
+                frontiers[partition] = replace(frontier, markers=frontier.markers + count, last_data_us=self.lookup_us)
+                is_superseding = True
                 continue
             compacted = replace(frontier, compacted=frontier.compacted + count)
             if frontier.side == "input":
@@ -212,7 +226,32 @@ class IngestProgress:
             frontiers[partition] = compacted
         if results_removed:
             frontiers = {partition: _unprovable(frontier) for partition, frontier in frontiers.items()}
-        return replace(self, frontiers=frontiers), tuple(offset_gaps)
+        found = self._superseding(is_superseding=is_superseding)
+        return replace(found, frontiers=frontiers), tuple(offset_gaps)
+
+    def _superseding(self, *, is_superseding: bool) -> IngestProgress:
+        """Return the progress with its ``superseded_us``. ``is_superseding``: this batch met such offsets."""
+        if is_superseding:
+            return replace(self, superseded_us=self.lookup_us, is_superseding=True, superseded_event_us=None)
+        if not self.is_superseding:
+            return self
+        # SEMANTICS 4.6: the later record may have been appended during the reading, so the next lookup counts. What it
+        # replaces is due with it (2.14).
+        event_us = self.superseded_event_us
+        if event_us is None:
+            times = (f.newest_event_time_us for f in self.frontiers.values() if f.side == "input")
+            event_us = max((time_us for time_us in times if time_us is not None), default=None)
+        waits = event_us is not None and (self.watermark_us is None or self.watermark_us <= event_us)
+        return replace(self, superseded_us=self.lookup_us, is_superseding=waits, superseded_event_us=event_us)
+
+    def supersedes(self, missing_after_us: int) -> bool:
+        """Return whether the engine may still answer a record that was removed since a later one replaces it."""
+        if self.superseded_us is None:
+            return False
+        # SEMANTICS 4.6: once the inputs and the answers are read so far, the engine has used the later record.
+        now = self.clock()
+        through_us = now.due_through_us(now.outputs_us, missing_after_us)
+        return through_us is None or through_us < self.superseded_us
 
     def with_facts(self, summaries: Iterable[PartitionSummary]) -> IngestProgress:
         """Return the progress after the batch with these fact rows."""

@@ -11,7 +11,7 @@ from typing import Final, get_args
 from validator import oracles
 from validator.oracles.seam import Oracle
 from validator.oracles.tumbling_window import TumblingWindow
-from validator.settings.built import COMBINATIONS, NOT_BUILT
+from validator.settings.built import COMBINATIONS
 
 PLANNED: Final = frozenset(
     {
@@ -64,7 +64,6 @@ def unbuilt() -> frozenset[str]:
 def refusals() -> dict[str, str]:
     """Setting -> refused values, as Markdown: everything that the contract promises and this version does not do."""
     found = {"oracle.kind": ", ".join(f"`{name}`" for name in sorted(unbuilt()))}
-    found |= {setting: ", ".join(f"`{value}`" for value in sorted(values)) for setting, values in NOT_BUILT.items()}
     of_oracles = (entry for one in built().values() for entry in one.refuses)
     for entry in dict.fromkeys((*COMBINATIONS, *of_oracles)):
         for setting in entry.settings:

@@ -95,6 +95,7 @@ class Reads(NamedTuple):
     ``explodes``: an event counts for each of its words. ``signed``: a change of a table adds a row, and removes the one
     before it. ``collapses``: the pipeline drops repeated ids. ``id_fields``: number of fields of an id. ``has_ids``:
     every event of an input has an id. ``owners``: late and rejected topics that name an input, with this input.
+    ``upserts``: inputs whose records replace the row of their record key.
     """
 
     key_fields: int = 1
@@ -110,6 +111,7 @@ class Reads(NamedTuple):
     owners: tuple[tuple[str, str], ...] = ()
     signed: bool = False
     collapses: bool = False
+    upserts: tuple[str, ...] = ()
 
     @property
     def several_of_record(self) -> bool:
@@ -144,6 +146,7 @@ class Reads(NamedTuple):
             owners=tuple((one.topic, one.input) for _, one in declared.set_aside if one.input is not None),
             signed=any(bool(one.table) for one in inputs),
             collapses=any(one.duplicates == "collapse" for one in inputs),
+            upserts=tuple(one.topic for one in inputs if one.replaces_rows),
         )
 
 

@@ -24,6 +24,7 @@ from validator.reconcile import by_key, key_values, newest
 from validator.reconcile.by_id import OF_KEY
 from validator.reconcile.cell_index import CellIndex
 from validator.reconcile.facts import Kind, Side
+from validator.reconcile.kept_rows import KEPT_COLUMNS, KeptRows
 from validator.reconcile.lateness import Lateness
 from validator.reconcile.quantities import (
     BEGIN_SEEN,
@@ -253,6 +254,8 @@ class Cells(Columns):
         self.lateness = Lateness()
         self.table_rows = TableRows.of(oracle)
         """What the oracle's tables had; None if it has none."""
+        self.kept_rows = KeptRows.of(oracle)
+        """The newest rows of inputs whose records replace rows; None if there is none."""
 
     def __len__(self) -> int:
         return self._size
@@ -283,6 +286,11 @@ class Cells(Columns):
     def merged_and_own_rows(self) -> tuple[Ints, Ints]:
         """For each cell, the row of the cell that it is part of, and its own row."""
         return self._merged_into, np.arange(self._size)
+
+    @property
+    def rows_scattered(self) -> int:
+        """The number of keys with rows of a table on several partitions."""
+        return sum(rows.scattered for rows in (self.table_rows, self.kept_rows) if rows is not None)
 
     @property
     def newest(self) -> newest.Newest | None:
@@ -330,6 +338,8 @@ class Cells(Columns):
         """
         self.lateness.absorb(facts)
         changed = self.fold(contributing(facts.select(self.fact_columns)))
+        if self.kept_rows is not None:
+            self.kept_rows.absorb(facts)
         if self.table_rows is None:
             return changed
         keys, before_us = self.table_rows.absorb(facts)
@@ -349,7 +359,9 @@ class Cells(Columns):
         states_more = self.oracle.by_key and self.oracle.stated.stated
         if self.table_rows is not None:
             return (*FACT_COLUMNS, *ROW_COLUMNS)
-        return (*FACT_COLUMNS, "results", "aggregates") if states_more else FACT_COLUMNS
+        of_values = ("results", "aggregates") if states_more else ()
+        of_rows = KEPT_COLUMNS if self.kept_rows is not None else ()
+        return tuple(dict.fromkeys((*FACT_COLUMNS, *of_values, *of_rows)))
 
     def fold(self, facts: pa.Table) -> Ints:
         """Fold in fact rows that all contribute to a cell. Returns the rows of the cells that changed."""

@@ -90,7 +90,7 @@ def facts_of_events(
         columns["earliest_us"] = pa.array(groups.smallest(times), mask=~groups.first(decoded))
         columns["latest_us"] = pa.array(groups.largest(times), mask=~groups.first(decoded))
     if oracle.dates_events:
-        columns["times"] = groups.listed("times", _dated(one_array(events["offset"]), pa.array(times)), decoded)
+        columns["times"] = groups.listed("times", dated(one_array(events["offset"]), pa.array(times)), decoded)
     if with_first_event:
         limits_us = limits_us if event_rows is None else limits_us[event_rows]
         first_us = np.minimum(groups.at_first_offset(times), groups.at_first_offset(limits_us))
@@ -115,7 +115,7 @@ def facts_of_rows(rows: pa.Table, source: int, oracle: Oracle) -> pa.Table:
         # A second reading compares these sums.
         "hash_a": groups.sum(hash_a(times) * decoded),
         "hash_b": groups.sum(hash_b(text_numbers(_texts_of_rows(columns))) * decoded),
-        "times": groups.listed("times", _dated(one_array(rows["offset"]), pa.array(times)), decoded),
+        "times": groups.listed("times", dated(one_array(rows["offset"]), pa.array(times)), decoded),
         "aggregates": groups.fields_of_ids(columns, decoded, none),
         "stretches": groups.stretches(given == UNDECODABLE),
     }
@@ -200,7 +200,7 @@ def _rebased(lists: pa.ListArray) -> pa.Array:
     return pa.array(ends.astype(np.int32))
 
 
-def _dated(offsets: pa.Array, times: pa.Array) -> pa.StructArray:
+def dated(offsets: pa.Array, times: pa.Array) -> pa.StructArray:
     """Return one item of the column ``times`` per record."""
     fields = list(GROUPED.field("times").type.value_type)
     return pa.StructArray.from_arrays([offsets, times, pa.nulls(len(offsets), pa.int64())], fields=fields)

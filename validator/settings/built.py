@@ -1,24 +1,13 @@
-"""Settings of docs/CONTRACT.md that this version does not implement yet.
+"""Combinations of settings that this version does not implement yet.
 
-The model refuses them with a sentence instead of ignoring them. To implement one, delete its entry here. Schema,
-reference and refusals follow from this table.
+The model refuses them with a sentence instead of ignoring them. To implement one, delete its entry here. The reference
+and the refusals follow from this table.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, get_args
-
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import CoreSchema, core_schema
-
-from validator.settings.errors import broken_rule
-
-NOT_BUILT: Final[dict[str, dict[str, str]]] = {
-    "inputs.tombstone": {"delete": "a null value does not have the row that it deletes"},
-}
-"""Setting -> the values that are refused, and why. Kinds of oracle are in `validator.oracles.kinds`, formats in
-`validator.settings.formats.kinds`."""
+from typing import Final
 
 
 @dataclass(frozen=True)
@@ -103,32 +92,3 @@ COMBINATIONS: Final = (
     *(WHERE, SHARED_CHANGES, EXPLODE, VALUES_BESIDE_IDS, HAVING, COLLAPSED_VALUES),
 )
 """The refused combinations that do not depend on the oracle. Those of one oracle are in its `refuses`."""
-
-
-def refuse_unbuilt(setting: str, value: object, built: tuple[str, ...] = ()) -> None:
-    """Raise PydanticCustomError if ``value`` of ``setting`` is in `NOT_BUILT`. ``built``: the values to use instead."""
-    why = NOT_BUILT.get(setting, {}).get(str(value))
-    if why is not None:
-        raise broken_rule(f"{value} is not supported yet, since {why}", f"use {' or '.join(built)}")
-
-
-@dataclass(frozen=True)
-class Built:
-    """Marks a Literal setting: values in :data:`NOT_BUILT` are refused, and left out of the JSON Schema."""
-
-    setting: str
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        built = tuple(v for v in get_args(source) if v not in NOT_BUILT.get(self.setting, {}))
-
-        def check(value: str) -> str:
-            refuse_unbuilt(self.setting, value, built)
-            return value
-
-        return core_schema.no_info_after_validator_function(check, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        rendered = handler(schema)
-        if "enum" in rendered:
-            rendered["enum"] = [v for v in rendered["enum"] if v not in NOT_BUILT.get(self.setting, {})]
-        return rendered

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from validator.model.envelopes import ENVELOPES, EnvelopeKind, Operation, placed
 from validator.model.field_values import part_and_names
-from validator.settings.built import SHARED_CHANGES, Built
+from validator.settings.built import SHARED_CHANGES
 from validator.settings.conditions import Where
 from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.explode import Explode
@@ -188,17 +188,22 @@ class Input(_Events):
     missing_key: MissingKey = "undecodable"
     """An event of which a field of the key is absent or null is `undecodable`; it owes no result (`skip`); or null is a
     key like others, as in SQL (`owed`)."""
-    tombstone: Annotated[Literal["undecodable", "ignore", "delete"], Built("inputs.tombstone")] | None = None
-    """A null value is `undecodable`; it is not an event (`ignore`); or it deletes the event of its key (`delete`).
-    None: `ignore` with an `envelope`, or if the id (or, without ids, the key or the time) is a field of the value;
-    else `undecodable`."""
+    tombstone: Literal["undecodable", "ignore", "delete"] | None = None
+    """A null value is `undecodable`; it is not an event (`ignore`); or, in a `table`, it deletes the row of its record
+    key, which other records replace (`delete`). None: `ignore` with an `envelope`, or if the id (or, without ids, the
+    key or the time) is a field of the value; else `undecodable`."""
 
     @model_validator(mode="after")
     def _table_has_changes(self) -> Self:
-        if not self.table:
+        if self.tombstone == "delete" and not self.table:
+            raise broken_rule_at("tombstone", "only rows of a table are deleted", "also write table: true")
+        if not self.table or (self.replaces_rows and self.envelope is None):
             return self
+        if self.replaces_rows:
+            raise broken_rule_at("tombstone", "a change of the envelope has the row that it deletes", "leave it out")
         if self.envelope is None:
-            raise broken_rule_at("table", "the records are not changes", f"write envelope: {' or '.join(ENVELOPES)}")
+            fix = f"write envelope: {' or '.join(ENVELOPES)}, or tombstone: delete"
+            raise broken_rule_at("table", "the records are not changes", fix)
         if ENVELOPES[self.envelope].old is not None and self.format.names_all_fields:
             problem = f"{self.format.kind} does not show which fields are absent from `old`, since they did not change"
             raise broken_rule_at("table", problem, "leave it out")
@@ -213,10 +218,15 @@ class Input(_Events):
         return self
 
     @property
+    def replaces_rows(self) -> bool:
+        """Whether a record replaces the row of its record key, and a null value deletes it."""
+        return bool(self.table) and self.tombstone == "delete"
+
+    @property
     def ignores_tombstones(self) -> bool:
         """Whether a null value is not an event."""
-        if self.envelope is not None:
-            return self.tombstone in (None, "ignore")
+        if self.envelope is not None or self.replaces_rows:
+            return self.tombstone != "undecodable"
         at = self.fields
         needed = (*at.key, at.event_time) if at.id is None else at.id
         # SEMANTICS 2.24: without a value the record has no id that a result could carry.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from validator.reconcile.evidence.kinds import evidence_of
 from validator.reconcile.facts import Side, completed
 from validator.reconcile.judge import Rules
 from validator.reconcile.lateness import with_newest_before, with_possible_reaches
+from validator.reconcile.upserts import replaced_facts
 from validator.state.positions import Positions, Settlement
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
 from validator.stream import fault_records, retention, unexamined
@@ -386,7 +387,25 @@ class BatchRunner:
             topics, self._policies_us = {source.topic for source in self.sources}, progress.lookup_us
         if topics:
             progress = progress.with_policies(self.brokers.policies(topics), lookups)
-        return progress.account_for(unaccounted, self.progress)
+        return progress.account_for(unaccounted, self.progress, self._superseded(unaccounted))
+
+    def _superseded(self, unaccounted: Collection[PartitionId]) -> Collection[PartitionId]:
+        """Those of these partitions in which compaction has removed no deletion of a row that was read."""
+        kept = self.judging.cells.kept_rows
+        upserts = {partition.topic for partition in unaccounted} & {*self.config.oracle.reads.upserts}
+        settings = self.brokers.settings(upserts) if upserts else {}
+        found = []
+        for partition in unaccounted:
+            if kept is not None and partition.topic in settings:
+                known = self.progress.frontiers.get(partition)
+                since_us = None if known is None else known.read_through_us
+                if since_us is None:
+                    since_us = kept.begun_us(partition.topic, partition.partition) or self.progress.lookup_us
+                # SEMANTICS 4.6: all that was appended up to then was read. The other half of the time is for clocks and
+                # replication.
+                if self.now_us() - since_us <= settings[partition.topic].deletions_kept_us // 2:
+                    found.append(partition)
+        return found
 
     def _commit(
         self,
@@ -422,6 +441,9 @@ class BatchRunner:
         settled = self.positions.settle(self.acknowledged())
         rows += [mark_row(progress, one.to_mark(), self._retention) for one in settled]
         progress = replace(progress, accepted_records=dict(self.positions.accepted_records))
+        if run_end.is_due:
+            # SEMANTICS 3.27: the engine has used all records.
+            progress = replace(progress, superseded_us=None, is_superseding=False, superseded_event_us=None)
         reach("before_facts")
         begun = self.tables.begin_append(
             pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=progress.batch
@@ -537,6 +559,7 @@ class BatchRunner:
             facts_again=partial(self.workers.facts_again, self._stage(progress, self._schemas)),
             without_ids=frozenset(s.topic for s in self.sources if reads.replaces and s.side is Side.OUTPUT),
             sums_wrap_at=(0, *evidence_of(self.config.oracle).moduli),
+            upserts=frozenset(reads.upserts),
         )
 
     def _ranges(self, starts: Mapping[PartitionId, int], ends: Mapping[PartitionId, int]) -> list[Range]:
@@ -581,14 +604,19 @@ class BatchRunner:
         """The fact rows of ``ranges``, and what was counted there: one Spark job, whose workers read, decode and group
         the records."""
         grouped, counts = self._read_ranges(ranges, progress)
-        facts = completed(
-            grouped,
-            [(source.side, source.topic) for source in self._read],
+        complete = partial(
+            completed,
+            sources=[(source.side, source.topic) for source in self._read],
             batch=progress.batch,
             lookup_us=progress.lookup_us,
             epoch=epoch_of(progress.lookup_us, self._retention),
         )
-        oracle = self.config.oracle
+        facts, oracle, kept = complete(grouped), self.config.oracle, self.judging.cells.kept_rows
+        if kept is not None:
+            numbers = {source.topic: number for number, source in enumerate(self._read)}
+            limit_us = progress.lookup_us + self.config.timing.max_ahead_us
+            replaced = replaced_facts(kept, facts, numbers, oracle, self._slack, limit_us)
+            facts = pa.concat_tables([facts, complete(replaced)])
         facts = with_possible_reaches(
             facts, self._reach_us(progress), lambda starts: oracle.latest_reaches_us(starts, self._slack)
         )

@@ -22,6 +22,7 @@ _CUT_BACK: Final = "cut_back "
 _FAULTS: Final = "faults_topic "
 _OUTAGE: Final = "outage "
 _FORMER: Final = "former_id "
+_SUPERSEDED: Final = "superseded"
 _EPOCH_US_MAX: Final = 3_600_000_000
 
 
@@ -154,7 +155,9 @@ def topic_marks(before: IngestProgress, progress: IngestProgress) -> list[str]:
     outages = [f"{_OUTAGE}{began} {ended}" for began, ended in sorted({*progress.outages} - {*before.outages})]
     partitions = [*map(replaced_mark, sorted(replaced)), *map(_cut_back_mark, sorted(cut_back))]
     differences = [found.to_mark() for found in progress.differences if found not in before.differences]
-    return [*partitions, *faults, *former, *resets, *outages, *differences]
+    is_superseded = progress.superseded_us not in (None, before.superseded_us)
+    superseded = [_SUPERSEDED] if is_superseded else []
+    return [*partitions, *faults, *former, *resets, *outages, *differences, *superseded]
 
 
 def log_resets(before: IngestProgress, progress: IngestProgress) -> list[tuple[PartitionId, int]]:
@@ -200,6 +203,11 @@ def outages_by(marks: Iterable[str]) -> list[tuple[int, int]]:
     """The outages, (start, end) in microseconds, from their marks."""
     found = [mark.removeprefix(_OUTAGE).split() for mark in marks if mark.startswith(_OUTAGE)]
     return [(int(began), int(ended)) for began, ended in found]
+
+
+def superseded_by(marks: Iterable[tuple[str, int, int]]) -> tuple[int, int] | None:
+    """The newest batch and its lookup, among marks with theirs, for `IngestProgress.superseded_us`."""
+    return max(((batch, lookup_us) for mark, batch, lookup_us in marks if mark == _SUPERSEDED), default=None)
 
 
 def _named(marks: Iterable[str], prefix: str) -> frozenset[PartitionId]:

@@ -29,13 +29,14 @@ class Reader:
     """The decoder of the records of one source, and the oracle that assigns them to cells.
 
     ``slack_us``: `max_disorder` plus `allowed_lateness`, in microseconds; 0 for results. ``of_rows``: the records are
-    rows of a table.
+    rows of a table. ``replaces_rows``: a record replaces the row of its record key.
     """
 
     batches: EventBatches | ResultBatches
     oracle: Oracle
     slack_us: int
     of_rows: bool = False
+    replaces_rows: bool = False
 
     @property
     def decoder(self) -> RecordDecoder:
@@ -77,7 +78,8 @@ def event_reader(
     words = oracle.words_of(topic)
     is_plain = plain.can_decode and not decoder.has_items
     batches = EventBatches(decoder, plain if is_plain else None, space, words)
-    return Reader(batches, oracle, slack_us, of_rows=isinstance(topic, TableTopic))
+    of_rows = isinstance(topic, TableTopic)
+    return Reader(batches, oracle, slack_us, of_rows=of_rows, replaces_rows=decoder.replaces_rows)
 
 
 def result_reader(
@@ -159,7 +161,7 @@ def plain_events_of(
         repeated=oracle.stated.repeated,
         envelope=envelope,
         operations=tuple(text for text, it in envelope.meanings.items() if it in operations) if envelope else (),
-        is_table=bool(getattr(topic, "table", None)),
+        is_table=bool(getattr(topic, "table", None)) and envelope is not None,
         own_end=None if own_end is None else (place(own_end.path), form_of(_pattern(own_end) or own_end.unit)),
     )
 

@@ -198,6 +198,7 @@ class Generations:
             explained_by_one=self._rules.oracle.explained_by_one,
             cells_each=self._rules.oracle.cells_most,
             hidden_inputs_lose=self._rules.oracle.hidden_inputs_lose,
+            missing_after_us=config.timing.missing_after_us,
             copies_explain=config.copies_explain,
             shared_outputs=config.shared_outputs,
             is_once=self._once,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -59,6 +59,7 @@ from validator.stream.commit_rows import (
     replaced_by,
     rest_mark,
     summaries,
+    superseded_by,
 )
 from validator.stream.fault_records import recorded
 from validator.stream.retention import RETIRED, Retired, drop_folders, retired_so_far
@@ -242,6 +243,9 @@ def _folded(
         differences=saved.differences,
     ).with_outages(*saved.outages, *outages_by(texts))
     before = before.with_differences(differences_by(texts))
+    if (superseded := superseded_by(marks)) is not None:
+        # If the last batch had it, the next one counts, too.
+        before = replace(before, superseded_us=superseded[1], is_superseding=superseded[0] == last)
     cells, not_examined = saved.cells, dict(saved.unexamined)
     of_last = []
     sampled = SAMPLE_COLUMNS if saved.sample.ids_most else ()

@@ -355,7 +355,13 @@ def doubts_of(
             f"{plural(count, 'record')} of {partition} "
             f"expired before {'it' if count == 1 else 'they'} could be read (retention or a recreated topic)"
         )
-    sentences.extend(_compacted(progress))
+    sentences.extend(_compacted(config, progress))
+    if progress.supersedes(record.missing_after_us) and any(map(sums.violations, VIOLATIONS)):
+        topics = " and ".join(config.oracle.reads.upserts)
+        sentences.append(
+            f"compaction may have removed records of topic {topics} that later ones replace, and that results still "
+            "show: violations are confirmed once the pipeline has had timing.missing_after to read these"
+        )
     sentences.extend(map(_recreated, sorted({partition.topic for partition in progress.replaced})))
     sentences.extend(
         f"the log of {partition} was cut back after it was read (unclean leader election or lost "
@@ -491,7 +497,7 @@ def _recreated(topic: str) -> str:
     return f"topic {topic} was deleted and recreated: it is not known how many of its records were never read"
 
 
-def _compacted(progress: IngestProgress) -> Iterator[str]:
+def _compacted(config: Config, progress: IngestProgress) -> Iterator[str]:
     """A sentence for each topic from which compaction may have removed unread records."""
     for topic in sorted({partition.topic for partition, frontier in progress.frontiers.items() if frontier.compacted}):
         frontiers = [frontier for partition, frontier in progress.frontiers.items() if partition.topic == topic]
@@ -501,6 +507,8 @@ def _compacted(progress: IngestProgress) -> Iterator[str]:
             why = "cleanup.policy could not be read: grant DescribeConfigs on the topic"
         else:
             why = f"cleanup.policy={policy}" if may_compact(policy) else "cleanup.policy was compact"
+        if topic in config.oracle.reads.upserts:
+            why += "; it was not read to its end within half of delete.retention.ms, so these may be deletions of rows"
         yield (
             f"topic {topic} has {plural(count, 'offset')} without a visible record, and compaction may have removed "
             f"{'its record before it was' if count == 1 else 'their records before they were'} read ({why})"

@@ -247,6 +247,8 @@ def plan(
         facts = facts.filter(pa.array(stay)).select(SCHEMAS[Table.FACTS].names).cast(SCHEMAS[Table.FACTS])
         # SEMANTICS 2.37: a row of a table holds until another one replaces it.
         rows = part.filter(pc.equal(part["status"], VERSION))
+        if judging.cells.kept_rows is not None:
+            rows = rows.filter(pa.array(judging.cells.kept_rows.needed(rows)))
         rows = rows.select(SCHEMAS[Table.FACTS].names).cast(SCHEMAS[Table.FACTS])
         place = facts.schema.get_field_index("epoch")
         carried.append(rows.set_column(place, "epoch", pa.repeat(pa.scalar(now, pa.int64()), rows.num_rows)))

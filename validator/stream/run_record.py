@@ -76,6 +76,7 @@ class RunRecord:
     explained_by_one: int | None = 1
     cells_each: int = 1
     hidden_inputs_lose: bool = False
+    missing_after_us: int = 0
     copies_explain: bool = True
     shared_outputs: frozenset[str] = frozenset()
     faults: tuple[FaultWindow, ...] = ()
@@ -130,6 +131,7 @@ class RunRecord:
             self.waiting_sides,
             self.shared_outputs,
             self.cells_each,
+            self.missing_after_us,
         )
 
     def faults_read(self, rows: Iterable[Mapping[str, object]]) -> None:

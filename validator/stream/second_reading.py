@@ -16,8 +16,10 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from validator.codecs.columns import REMOVED
 from validator.model.arrays import Ints, ints
 from validator.model.coverage import Difference, RangeCount, ReadTwice
 from validator.model.frontier import Frontier, PartitionId, may_compact
@@ -45,7 +47,7 @@ class JustRead:
 
     ``frontiers``: after the batch. ``facts_again``: the fact rows of a second reading of a range. ``without_ids``:
     topics of which one result replaces another, so that only the records of a range are compared. ``sums_wrap_at``: the
-    modulus of each sum of `_COMPARED`; 0: none.
+    modulus of each sum of `_COMPARED`; 0: none. ``upserts``: topics whose records replace rows.
     """
 
     batch: int
@@ -56,6 +58,7 @@ class JustRead:
     facts_again: Callable[[Range], pa.Table]
     without_ids: frozenset[str] = frozenset()
     sums_wrap_at: tuple[int, ...] = (0,) * len(_COMPARED)
+    upserts: frozenset[str] = frozenset()
 
     def stored(self, wanted: Range) -> Totals:
         """The sums over the stored fact rows of a range that was read as a part of its own, or of a gap."""
@@ -77,6 +80,9 @@ class JustRead:
 
     def _totals(self, facts: pa.Table, wanted: Range) -> Totals:
         names = _COMPARED[:1] if wanted.topic in self.without_ids else _COMPARED
+        if wanted.topic in self.upserts:
+            # What a record replaces may lie before the range.
+            facts = facts.filter(pc.not_equal(facts["status"], REMOVED))
         status = ints(facts["status"])
         sums = {name: ints(facts[name], 0) for name in names}
         # Hashes add up modulo 2**64, those of values modulo a prime, whatever parts the rows of the range have.

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from validator.codecs.batches import ResultBatches, exploded
 from validator.reconcile.grouping import facts_of_events, facts_of_results, facts_of_rows
+from validator.reconcile.upserts import facts_of_upserts
 from validator.stream.decode import Reader
 
 _RECORDS_AT_ONCE: Final = 2**19
@@ -65,6 +66,10 @@ class Stage:
             records = records.set_column(place, records.schema.field(place), instants)
         if isinstance(reader.batches, ResultBatches):
             return facts_of_results(records, source, reader.oracle)
+        if reader.replaces_rows:
+            return facts_of_upserts(
+                records, source, reader.oracle, reader.slack_us, self.limit_us, with_first_event=self.with_first_event
+            )
         if reader.of_rows:
             return facts_of_rows(records, source, reader.oracle)
         if reader.batches.words is not None:

@@ -15,12 +15,14 @@ from validator.settings.durations import format_duration
 
 @dataclass(frozen=True)
 class TopicSettings:
-    """Settings of one topic. ``retention_us``, ``retention_bytes``: None if there is no such limit."""
+    """Settings of one topic. ``retention_us``, ``retention_bytes``: None if there is no such limit.
+    ``deletions_kept_us``: how long compaction keeps a null value."""
 
     cleanup_policy: str
     has_append_time: bool
     retention_us: int | None
     retention_bytes: int | None
+    deletions_kept_us: int = 0
 
     @classmethod
     def of(cls, entries: Mapping[str, ConfigEntry]) -> TopicSettings:
@@ -33,6 +35,7 @@ class TopicSettings:
             has_append_time=entries["message.timestamp.type"].value == "LogAppendTime",
             retention_us=milliseconds * 1000 if expires and milliseconds >= 0 else None,
             retention_bytes=size if expires and size >= 0 else None,
+            deletions_kept_us=int(entries["delete.retention.ms"].value or 0) * 1000,
         )
 
 
@@ -45,7 +48,8 @@ def warnings(config: Config, topics: Iterable[str], settings: Mapping[str, Topic
     proven_after_us = timing.missing_after_us + timing.max_disorder_us + timing.allowed_lateness_us
     for topic in sorted(set(topics)):
         found = settings.get(topic)
-        sentences = [_UNREADABLE] if found is None else _of(found, proven_after_us)
+        compaction = _compaction_of_rows if topic in config.oracle.reads.upserts else _compaction
+        sentences = [_UNREADABLE] if found is None else [*compaction(found), *_of(found, proven_after_us)]
         yield from ((topic, sentence) for sentence in sentences)
 
 
@@ -74,13 +78,26 @@ _UNREADABLE: Final = (
 )
 
 
-def _of(settings: TopicSettings, proven_after_us: int) -> Iterator[str]:
-    consequence = "records that expire before they are read make the verdict unknown"
+def _compaction(settings: TopicSettings) -> Iterator[str]:
     if may_compact(settings.cleanup_policy):
         yield (
             f"it is compacted (cleanup.policy={settings.cleanup_policy}): records that compaction removes before they "
             "are read, and transaction markers, make the verdict unknown"
         )
+
+
+def _compaction_of_rows(settings: TopicSettings) -> Iterator[str]:
+    """Of a table whose records replace the rows of their keys."""
+    if may_compact(settings.cleanup_policy):
+        yield (
+            "it is compacted: if it is not read to its end within "
+            f"{format_duration(settings.deletions_kept_us // 2)} (half of delete.retention.ms), offsets without a "
+            "visible record make the verdict unknown, since they may be deletions of rows"
+        )
+
+
+def _of(settings: TopicSettings, proven_after_us: int) -> Iterator[str]:
+    consequence = "records that expire before they are read make the verdict unknown"
     if settings.retention_us is not None and settings.retention_us < proven_after_us:
         yield (
             f"its records expire after {format_duration(settings.retention_us)} (retention.ms), but a loss is "
