@@ -100,6 +100,10 @@ class SidecarFile:
     measures: Mapping[str, object] = field(default_factory=dict)
     """The section `measures` of the configuration."""
     trigger_ms: int = 500
+    grace_ms: int | None = None
+    """The grace period of Kafka Streams' windows, if the engine has them."""
+    suppress: bool = False
+    """Whether such a window has one result."""
     effective: str | None = None
     """File beside the configuration with the guarantee that was read back from the engine."""
 
@@ -109,10 +113,12 @@ class SidecarFile:
         """
         entry = REGISTRY.get(self.engine)
         workload, topics = self.topics.workload, self.topics
-        drops_late = entry is not None and entry.drops_late and operator_of(workload) in _DROPPING
+        has_grace = self.grace_ms is not None
+        lacks_late = has_grace or (entry is not None and entry.drops_late)
+        drops_late = lacks_late and operator_of(workload) in _DROPPING
         streams = list(zip(workload.streams, topics.inputs, topics.late, strict=True))
         has_ids = workload.has_ids
-        sets_aside = workload.sets_aside and not (entry and entry.drops_late)
+        sets_aside = workload.sets_aside and not lacks_late
         # With one stream, late events need not name their input.
         late = [
             {
@@ -129,6 +135,8 @@ class SidecarFile:
         disorder_ms = workload.operator(self.window_ms).get("max_disorder_ms", 0)
         disorder_ms = max(disorder_ms, entry.slack_ms if entry else 0)
         output = entry.output(workload, topics.inputs) if entry else workload.output(topics.inputs)
+        if has_grace and not self.suppress:
+            output = output | {"emission": "cumulative"}
         return write_yaml(
             folder / CONFIG_FILE,
             {
@@ -145,8 +153,9 @@ class SidecarFile:
                     "idle_after": "2s",
                     "max_disorder": f"{disorder_ms}ms",
                     "late_policy": "drop" if drops_late else "report",
-                    # Spark has one watermark for all partitions.
-                    **({"lateness_scope": "global"} if drops_late else {}),
+                    # Spark has one watermark for all partitions; a task of Kafka Streams that reads a topic has one.
+                    **({"lateness_scope": "partition" if has_grace else "global"} if drops_late else {}),
+                    **({"allowed_lateness": f"{self.grace_ms}ms"} if has_grace else {}),
                     "overdue_after": f"{self.overdue_after_ms}ms",
                     "missing_after": f"{self.missing_after_ms}ms",
                 },

@@ -14,6 +14,7 @@ from generator.workloads.kinds import built, named
 from testbed.campaign import scheduled
 from testbed.campaign.cell import Cell
 from testbed.campaign.plan import LEADER, REFERENCE, CampaignPlan, FaultName, PlanError
+from testbed.engines.real import takes_grace
 from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import Guarantee
 
@@ -66,10 +67,12 @@ def matrix(plan: CampaignPlan) -> Matrix:
                 left_out.append(reason)
                 continue
             for fault, axes in product(plan.faults, plan.combinations(engine)):
+                of = dict(axes)
                 reason = (
-                    _no_shuffle(engine, workload, plan, dict(axes))
-                    or _no_standby(engine, plan, dict(axes), fault)
+                    _no_shuffle(engine, workload, plan, of)
+                    or _no_standby(engine, plan, of, fault)
                     or _no_target(engine, plan.on(axes), fault)
+                    or _no_grace(engine, workload, plan, of)
                 )
                 if reason is not None:
                     left_out.append(reason)
@@ -165,6 +168,14 @@ def _no_target(engine: str, plan: CampaignPlan, fault: FaultName) -> str | None:
     if fault in plan.schedules and its and (setup := its.setup(plan.engine_options.get(engine, {}))):
         return f"{engine} has no run of a schedule of faults with {' and '.join(setup)}."
     return None
+
+
+def _no_grace(engine: str, workload: str, plan: CampaignPlan, axes: Mapping[str, str]) -> str | None:
+    if plan.grace is None and "grace" not in axes:
+        return None
+    if engine == REFERENCE or not REGISTRY[engine].engine.has_grace:
+        return f"{engine} has no grace period."
+    return None if takes_grace(named(workload)) else f"{engine} has no grace period in {workload}."
 
 
 def _seed(plan: CampaignPlan, cell: Cell, repetition: int) -> int:

@@ -220,6 +220,8 @@ class OneRun:
             overdue_after_ms=round(min(OVERDUE_AFTER_SECONDS, plan.missing_after) * 1000),
             missing_after_ms=round(plan.missing_after * 1000),
             topics=self._topics,
+            grace_ms=plan.grace_ms,
+            suppress=plan.suppress,
             trigger_ms=TRIGGER_MS,
             effective=EFFECTIVE_FILE if cell.engine in REGISTRY else None,
             measures={
@@ -275,7 +277,8 @@ class OneRun:
             bootstrap_servers=servers, node=node, input=topics.inputs[0], output=topics.output, late=topics.late[0],
             workload=cell.workload, update_input=topics.inputs[-1], late_updates=topics.late[-1],
             group=self._run.name, guarantee=cell.guarantee, parallelism=plan.parallelism, window_ms=plan.window_ms,
-            standby=plan.standby, options=plan.engine_options.get(cell.engine, {}),
+            standby=plan.standby, grace_ms=plan.grace_ms, suppress=plan.suppress,
+            options=plan.engine_options.get(cell.engine, {}),
             max_disorder_ms=REGISTRY[cell.engine].slack_ms, timeouts=times, poison=plan.poison,
         )  # fmt: skip
         return make_engine(cell.engine, real, folder)
@@ -355,6 +358,9 @@ class OneRun:
             load["workload"] = {"kind": load["workload"], "hot_share": plan.hot_share}
         if (rate := plan.rate_section) is not None:
             load["rate"] = rate
+        if plan.grace_ms is not None:
+            # The events that close the windows must also end their grace period. None is late.
+            load["lateness"] = {"beyond": f"{plan.grace_ms}ms"}
         write_yaml(config, load)
 
     def _sampler(self, engine: ProcessEngine, sidecar: DemoSidecar) -> Sampler:

@@ -103,7 +103,8 @@ _GIVEN: Final = (
 )  # fmt: skip
 """Axes that are no choice of the operator: the load, the query, and the sidecar's own times."""
 _CHOSEN: Final = (
-    "parallelism", "partitions", "brokers", "poison", "timeouts", "standby", "commit_interval", "session_timeout"
+    "parallelism", "partitions", "brokers", "poison", "timeouts", "standby", "grace", "suppress", "commit_interval",
+    "session_timeout",
 )  # fmt: skip
 _AXES: Final = (*_GIVEN, *_CHOSEN)
 _OF_ALL_CELLS: Final = {"axes", "scales", "of_sustained", "sustained"}
@@ -198,6 +199,12 @@ class CampaignPlan(Section):
     parallelism: Annotated[int, Field(ge=1, le=WORKERS_MAX)] = 2
     standby: Annotated[int, Field(ge=0, le=1)] = 0
     """Flink: a further TaskManager. Kafka Streams: a standby replica of each task's state on another instance."""
+    grace: Seconds | None = None
+    """Kafka Streams: windows of its DSL with this grace period, which drop later events; None: those of the test bed's
+    job, which sets them aside."""
+    suppress: bool = False
+    """With ``grace``: a window has one result, at the end of its grace period; otherwise one for each flushed update.
+    """
     commit_interval: Annotated[Seconds, Field(gt=0)] | None = None
     """Instead of that of ``timeouts``."""
     session_timeout: Annotated[Seconds, Field(ge=1)] | None = None
@@ -256,6 +263,11 @@ class CampaignPlan(Section):
     def window_ms(self) -> int:
         """The window in milliseconds."""
         return round(self.window * 1000)
+
+    @property
+    def grace_ms(self) -> int | None:
+        """The grace period in milliseconds."""
+        return None if self.grace is None else round(self.grace * 1000)
 
     @property
     def rate_section(self) -> dict[str, Any] | None:
@@ -361,6 +373,8 @@ class CampaignPlan(Section):
             )
         if self.search is not None and set(self.faults) != {"none"}:
             raise ValueError("a search has no faults; write faults: [none]")
+        if self.suppress and self.grace is None and "grace" not in self.axes:
+            raise ValueError("suppress waits for the end of a grace period; set grace")
         if self.shape != CONSTANT and self.shape not in self.shapes:
             raise ValueError(f"shape: there is no {self.shape}; use {', '.join((CONSTANT, *self.shapes))}")
         keys = self.keys * self.producers

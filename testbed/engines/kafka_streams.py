@@ -28,6 +28,7 @@ class KafkaStreamsEngine(JvmEngine):
     lock = HERE / "kafka_streams.lock"
     sources = (SOURCES / "KafkaStreamsJob.java", *GENERIC)
     standbys = 1
+    has_grace = True
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
         """Raises EngineRefused."""
@@ -69,6 +70,8 @@ class KafkaStreamsEngine(JvmEngine):
             "producer.transaction.timeout.ms": _ms(times.transaction_timeout_seconds),
             "producer.max.request.size": str(_MESSAGE_BYTES_MAX),
             **work_options(settings),
+            **({} if settings.grace_ms is None else {"job.grace.ms": str(settings.grace_ms)}),
+            "job.suppress": str(settings.suppress).lower(),
             **settings.options,
         }
 

@@ -188,6 +188,11 @@ class RealEngineSettings(BaseModel):
     max_disorder_ms: int = Field(default=0, ge=0)
     allowed_lateness_ms: int = Field(default=0, ge=0)
     """Event time from the end of a window to its result. A window has one result."""
+    grace_ms: int | None = Field(default=None, ge=0)
+    """Kafka Streams: tumbling windows of its DSL with this grace period, which drop later events; None: those of the
+    test bed's job, which write them to the late topic."""
+    suppress: bool = False
+    """With ``grace_ms``: a window has one result, when its grace period has ended; otherwise one for each update."""
     idle_after_seconds: float | None = Field(default=None, gt=0)
     """A partition without data for this long leaves the watermark; None: no partition does."""
     poison: Poison = "skip"
@@ -199,6 +204,12 @@ class RealEngineSettings(BaseModel):
         if self.join != "inner" and not self.joins:
             others = " or ".join(name for name, one in built().items() if len(one.streams) > 1)
             raise ValueError(f"join {self.join} has nothing to join in workload {self.workload}; use {others}")
+        return self
+
+    @model_validator(mode="after")
+    def _something_to_suppress(self) -> Self:
+        if self.suppress and self.grace_ms is None:
+            raise ValueError("suppress waits for the end of a grace period; set grace_ms")
         return self
 
     @property
@@ -225,6 +236,11 @@ class RealEngineSettings(BaseModel):
 def operator_of(of: Workload) -> str:
     """The operator of a workload in generic jobs."""
     return str(of.operator(1).get("operator", "tumbling"))
+
+
+def takes_grace(of: Workload) -> bool:
+    """Whether the DSL's windows can compute a workload: one input, whose records have the key of the window."""
+    return operator_of(of) == "tumbling" and len(of.streams) == 1 and not of.needs_shuffle
 
 
 def _is_plain(of: Workload) -> bool:
@@ -256,6 +272,8 @@ class RealEngine(ProcessEngine):
     """Those of its own options that decide which processes it has: name -> values, the default first."""
     is_led: bool = False
     """Whether one of its processes is the `leader`."""
+    has_grace: bool = False
+    """Whether it has windows with a grace period."""
 
     def __init__(self, settings: RealEngineSettings, folder: Path, *, roles: Sequence[str]) -> None:
         """Raises EngineRefused if the engine or its job does not support ``settings``."""
@@ -269,6 +287,8 @@ class RealEngine(ProcessEngine):
         self.check_options(settings.options)
         if settings.standby > self.standbys:
             raise EngineRefused(f"{self.name} has no standby workers; leave standby at 0.")
+        if settings.grace_ms is not None and not (self.has_grace and takes_grace(settings.configured)):
+            raise EngineRefused(f"{self.name} has no grace period in {settings.workload}; leave grace_ms out.")
         if settings.timeouts.commit_interval_seconds == 0 and not self.commits_without_pause:
             raise EngineRefused(f"{self.name} does not support commit_interval_seconds 0; set it above 0.")
         super().__init__(folder, roles=roles)

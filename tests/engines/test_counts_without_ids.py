@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(1100)]
 PARTITIONS = 2
 KEYS = [f"page-{number}" for number in range(40)]
 WINDOW_MS = 2_000
+GRACE_MS = 10_000
 ROUNDS = 60
 READY_SECONDS_MAX = 180.0
 
@@ -38,8 +39,8 @@ class CountEngine(KafkaStreamsEngine):
     counts_in_windows, once = True, False
 
     def _options(self) -> dict[str, str]:
-        windows = {} if self.counts_in_windows else {"job.window.ms": "0"}
-        return super()._options() | {"job.operator": "final_counts" if self.once else "counts"} | windows
+        windows = {"job.grace.ms": str(GRACE_MS)} if self.counts_in_windows else {"job.window.ms": "0"}
+        return super()._options() | {"job.operator": "counts", "job.suppress": str(self.once).lower()} | windows
 
 
 Cell = tuple[str, int]

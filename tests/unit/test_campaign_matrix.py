@@ -39,6 +39,7 @@ ROOT = Path(__file__).parents[2]
             {"workloads": ["mst"], "faults": ["none"], "search": {"rates": [40, 9000]}},
             "search.rates is too low for one update",
         ),
+        ({"suppress": True}, "suppress waits for the end of a grace period; set grace"),
         ({"shape": "waves"}, "shape: there is no waves; use constant"),
         ({"shapes": {"fast": {"shape": "max"}}}, "shapes: fast: constant is the plan's own rate; "),
         ({"shapes": {"batches": {"shape": "micro_batches"}}}, "batches: events_per_second: Field required; "),
@@ -310,6 +311,18 @@ def test_cells_with_a_standby_that_an_engine_cannot_have_are_left_out() -> None:
     assert "storm has no standby instances." in found.left_out
     with pytest.raises(PlanError, match=r"with four is possible.* flink has no standby instance in a run with a sche"):
         matrix(plan(**KILLS, standby=1))
+
+
+def test_cells_that_cannot_have_a_grace_period_are_left_out() -> None:
+    given = {"workloads": ["sst", "mst"], "guarantees": ["exactly_once"], "faults": ["none"], "suppress": True}
+    with pytest.raises(PlanError, match=r"engines: no combination with flink is possible.* flink has no grace period"):
+        matrix(plan(**given, grace="1s"))
+    with pytest.raises(PlanError, match=r"with mst is possible.* kafka_streams has no grace period in mst"):
+        matrix(plan(**given, engines=["kafka_streams"], axes={"grace": ["0s"]}))
+    chosen = {**given, "workloads": ["sst"], "axes": {"grace": ["1s", "500ms"], "suppress": [True, False]}}
+    wanted = plan(engines=["kafka_streams"], **chosen)
+    found = [(one.grace_ms, one.suppress) for one in (wanted.on(cell.axes) for cell in matrix(wanted).cells)]
+    assert found == [(1000, True), (1000, False), (500, True), (500, False)]
 
 
 @pytest.mark.parametrize(

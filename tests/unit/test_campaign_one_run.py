@@ -116,6 +116,23 @@ def test_partitions_producers_and_shape_of_a_plan_reach_topics_and_load(
     assert (config.rate.events_per_second, config.rate.burst_events_per_second) == (3000, 9000)
 
 
+def test_a_grace_period_reaches_engine_load_and_sidecar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1", process=None)
+    graced = plan(engines=["kafka_streams"], grace="2500ms", suppress=True)
+    cell = Cell("kafka_streams", "sst", "exactly_once", "none")
+    run = OneRun(Run(cell, 1, 7), graced, [broker], tmp_path, Stop(), print)
+    made: list[RealEngineSettings] = []
+    monkeypatch.setattr(one_run, "make_engine", lambda _name, given, _folder: made.append(given))
+    run._make_engine()
+    assert (made[0].grace_ms, made[0].suppress) == (2500, True)
+    assert sidecars_config(run, monkeypatch).timing.allowed_lateness_us == 2_500_000
+    monkeypatch.setattr(one_run, "OwnedProcess", lambda *_, **__: SimpleNamespace(kill=lambda: None))
+    with ExitStack() as stack:
+        run._start_load(stack)
+    lateness = generator.config.load(tmp_path / "load.yaml").lateness
+    assert (lateness.share, lateness.beyond) == (0, 2500), "no event is late, and those that close windows end it"
+
+
 def test_the_share_of_hot_keys_reaches_the_workload_of_the_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

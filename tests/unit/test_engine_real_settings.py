@@ -89,6 +89,13 @@ def test_settings_that_an_engine_cannot_have_are_refused(tmp_path: Path) -> None
         KafkaStreamsEngine(settings(standby=1), tmp_path)
     with pytest.raises(EngineRefused, match="begin with job"):
         KafkaStreamsEngine(settings(options={"job.output": "elsewhere"}), tmp_path)
+    with pytest.raises(EngineRefused, match="flink has no grace period in sst; leave grace_ms out"):
+        FlinkEngine(settings(grace_ms=0), tmp_path)
+    for workload in ("mst", "wordcount", "session_window", "running_aggregate"):
+        with pytest.raises(EngineRefused, match=rf"kafka_streams has no .*{workload}"):
+            KafkaStreamsEngine(settings(grace_ms=0, workload=workload), tmp_path)
+    with pytest.raises(ValidationError, match="suppress waits for the end of a grace period; set grace_ms"):
+        settings(suppress=True)
 
 
 def test_an_engine_gets_its_own_options_instead_of_the_test_beds(tmp_path: Path) -> None:
@@ -98,6 +105,13 @@ def test_an_engine_gets_its_own_options_instead_of_the_test_beds(tmp_path: Path)
     streams = KafkaStreamsEngine(settings(parallelism=2, standby=1, options={"num.stream.threads": "2"}), tmp_path)
     options = streams._options()
     assert (options["num.stream.threads"], options["num.standby.replicas"]) == ("2", "1")
+
+
+@pytest.mark.parametrize("suppress", [True, False])
+def test_a_grace_period_reaches_the_job_of_kafka_streams(tmp_path: Path, *, suppress: bool) -> None:
+    options = KafkaStreamsEngine(settings(grace_ms=1500, suppress=suppress), tmp_path)._options()
+    assert (options["job.grace.ms"], options["job.suppress"]) == ("1500", str(suppress).lower())
+    assert "job.grace.ms" not in KafkaStreamsEngine(settings(), tmp_path)._options()
 
 
 def test_all_engines_join() -> None:

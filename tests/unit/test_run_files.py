@@ -13,6 +13,20 @@ from testbed.run_files import SidecarFile, Topics, write_load
 from validator.config.load import load
 
 
+@pytest.mark.parametrize("suppress", [True, False])
+def test_events_after_a_grace_period_are_tolerated_and_updates_replace_each_other(
+    tmp_path: Path, *, suppress: bool
+) -> None:
+    file = SidecarFile(
+        "run", "exactly_once", "kafka_streams", 1500, 1000, 9000, grace_ms=700, suppress=suppress
+    )  # fmt: skip
+    config = load(file.write("127.0.0.1:1", tmp_path))
+    timing = config.timing
+    assert (timing.late_policy, timing.lateness_scope, timing.allowed_lateness_us) == ("drop", "partition", 700_000)
+    assert config.late == ()
+    assert config.outputs[0].emission == ("final" if suppress else "cumulative")
+
+
 @pytest.mark.parametrize(
     ("workload", "engine"), [*((workload, "reference") for workload in built()), ("sst", "spark"), ("mst", "spark")]
 )

@@ -19,12 +19,14 @@ import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
+import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.kstream.Suppressed;
@@ -55,10 +57,10 @@ import org.apache.kafka.streams.state.Stores;
  *   <li>{@code passthrough}: a result for each event, with some of its fields.
  *   <li>{@code counts}: the DSL's own count of each key, or of each key and window, without ids. The cache of Kafka
  *       Streams may skip updates.
- *   <li>{@code final_counts}: its count of each key and window, written once when the window closes.
  * </ul>
  *
- * <p>Each input may have a filter.
+ * <p>Each input may have a filter. With {@code job.grace.ms}, {@code tumbling} uses the DSL, which accepts events for so
+ * long after a window's end.
  *
  * <p>Kafka Streams keeps one stream time per task, so after a shuffle the fastest source partition would decide which
  * events are late. Here each source partition sends marks with its event time through the shuffle to all tasks. A
@@ -74,6 +76,8 @@ public final class KafkaStreamsJob {
       "consumer-fetch-manager-metrics", Set.of("records-consumed-total"),
       "consumer-coordinator-metrics", Set.of("rebalance-total"),
       "producer-metrics", Set.of("record-send-total"));
+  private static final String EVENT = "\u0002"; // between events; no event has it
+  private static final String GRACE_MS = "job.grace.ms";
   private static final long LOOK_MS = 200;
   private static final long IDLE = Long.MAX_VALUE;
   private static final long UNKNOWN = Long.MIN_VALUE;
@@ -313,8 +317,6 @@ public final class KafkaStreamsJob {
    * none and its own window has ended. An entry is a key and a first time -> the last time and the events.
    */
   private static final class Sessions extends Closing {
-    private static final String EVENT = "\u0002"; // between events; no event has it
-
     Sessions(Job job) {
       super(job);
     }
@@ -518,20 +520,54 @@ public final class KafkaStreamsJob {
             : Set.of(Utils.toPositive(Utils.murmur2(key.getBytes(StandardCharsets.UTF_8))) % count))));
   }
 
-  private static void buildCounts(StreamsBuilder builder, Work work) {
+  private static void buildCounts(StreamsBuilder builder, Work work, Properties options) {
     KGroupedStream<String, String> events = builder
         .stream(work.sides().get(0).topic(), Consumed.with(Serdes.String(), Serdes.String())).groupByKey();
     if (work.windowMs() == 0) {
       events.count().toStream().to(work.output(), Produced.with(Serdes.String(), Serdes.Long()));
     } else {
-      KTable<Windowed<String>, Long> counts = events
-          .windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofMillis(work.windowMs()), Duration.ofSeconds(10))).count();
-      if (work.operator().equals("final_counts")) {
-        counts = counts.suppress(Suppressed.untilWindowCloses(BufferConfig.unbounded()));
-      }
-      counts.toStream().to(work.output(),
+      closing(events.windowedBy(windows(work, options)).count(), options).toStream().to(work.output(),
           Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, work.windowMs()), Serdes.Long()));
     }
+  }
+
+  /**
+   * The DSL's windows of one input, which is not shuffled: stream time is that of the partition. A cell is the key of
+   * its events, and then each of them.
+   */
+  private static void buildWindows(StreamsBuilder builder, Work work, Properties options) {
+    Work.Side side = work.sides().get(0);
+    Consumed<String, String> read = Consumed.with(Serdes.String(), texts(side)).withTimestampExtractor(
+        (record, newest) -> {
+          Work.Event event = work.event(0, (String) record.value());
+          return event == null ? -1 : event.timeMs; // Kafka Streams skips a record with a negative time
+        });
+    KTable<Windowed<String>, String> cells = builder.stream(side.topic(), read)
+        .filter((key, text) -> work.event(0, text).passes)
+        .groupByKey()
+        .windowedBy(windows(work, options))
+        .aggregate(() -> "", (key, text, cell) -> {
+          Work.Event event = work.event(0, text);
+          return (cell.isEmpty() ? event.key : cell) + EVENT + Work.Part.of(event).written();
+        }, Materialized.with(Serdes.String(), Serdes.String()));
+    closing(cells, options).toStream().map((window, text) -> {
+      String[] parts = text.split(EVENT);
+      Work.Cell cell = new Work.Cell(work);
+      Arrays.stream(parts).skip(1).map(Work.Part::read).forEach(cell::add);
+      String result = cell.result(parts[0], window.window().start(), window.window().end());
+      return KeyValue.pair(cell.recordKey(parts[0]), result);
+    }).to(work.output(), Produced.with(Serdes.String(), Serdes.String()));
+  }
+
+  private static TimeWindows windows(Work work, Properties options) {
+    return TimeWindows.ofSizeAndGrace(
+        Duration.ofMillis(work.windowMs()), Duration.ofMillis(Long.parseLong(options.getProperty(GRACE_MS))));
+  }
+
+  /** With {@code job.suppress}, a window has one result, when it closes, instead of one for each flushed update. */
+  private static <V> KTable<Windowed<String>, V> closing(KTable<Windowed<String>, V> cells, Properties options) {
+    boolean suppresses = Boolean.parseBoolean(options.getProperty("job.suppress"));
+    return suppresses ? cells.suppress(Suppressed.untilWindowCloses(BufferConfig.unbounded())) : cells;
   }
 
   /** The totals of this instance's threads and clients. */
@@ -582,13 +618,15 @@ public final class KafkaStreamsJob {
       options.load(reader);
     }
     Job job = Job.of(options);
-    options.keySet().removeIf(name -> ((String) name).startsWith("job."));
     StreamsBuilder builder = new StreamsBuilder();
-    if (job.work.operator().endsWith("counts")) {
-      buildCounts(builder, job.work);
+    if (job.work.operator().equals("counts")) {
+      buildCounts(builder, job.work, options);
+    } else if (options.containsKey(GRACE_MS)) {
+      buildWindows(builder, job.work, options);
     } else {
       build(builder, job);
     }
+    options.keySet().removeIf(name -> ((String) name).startsWith("job."));
     KafkaStreams streams = new KafkaStreams(builder.build(options), options);
     streams.setUncaughtExceptionHandler(error -> {
       error.printStackTrace();
