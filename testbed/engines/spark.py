@@ -1,4 +1,5 @@
-"""The Spark engine: one Structured Streaming driver as a process, killed and restarted on its checkpoint."""
+"""The Spark engine: one Structured Streaming driver as a process, killed and restarted on its checkpoint; on request
+with its executors in a cluster."""
 
 from __future__ import annotations
 
@@ -6,9 +7,11 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from testbed.checkout import python_path
@@ -16,9 +19,22 @@ from testbed.engines.base import EngineError
 from testbed.engines.effective import ClientConfig, Effective, client_configs
 from testbed.engines.job import READY
 from testbed.engines.real import EngineRefused, RealEngine, RealEngineSettings, operator_of
+from testbed.engines.spark_cluster import (
+    MASTER,
+    STANDALONE,
+    environment,
+    host_of,
+    is_ready,
+    is_standalone,
+    master_command,
+    worker_command,
+)
+from testbed.engines.spark_jvm import write_log_settings
 from testbed.engines.spark_settings import SparkSettings
+from testbed.ports import free_port
 from validator.stream.jars import SIDECAR_LOCK, find_java, resolve
 
+_DRIVER: Final = "driver"
 EFFECTIVE: Final = "effective.json"
 """File beside the configuration with the running query's settings."""
 _SIDECAR_ONLY: Final = ("io.delta",)
@@ -38,12 +54,19 @@ class RunningQuery:
 
 
 class SparkEngine(RealEngine):
-    """The workloads with PySpark. The JVM is in its driver's process group and is killed with it."""
+    """The workloads with PySpark. A JVM is in the process group of its driver, an executor in that of its worker, and
+    is killed with it.
+
+    Instances: the driver. With option `spark.master: standalone`, ``parallelism`` workers, then the driver, then the
+    master.
+    """
 
     name = "spark"
     guarantees = ("exactly_once", "at_least_once", "at_most_once")
     operators = ("tumbling", "distinct", "sliding", "session", "passthrough", "running_aggregate", "interval")
     commits_without_pause = True
+    setups: Mapping[str, tuple[str, ...]] = MappingProxyType({MASTER: ("local", STANDALONE)})
+    is_led = True
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
         """``folder`` receives configuration, log, checkpoint and temporary files. Raises EngineRefused."""
@@ -52,23 +75,48 @@ class SparkEngine(RealEngine):
         own = SparkSettings.of(settings)
         if own.output_mode == "update" and (own.joins or operator_of(own.configured) == "session"):
             raise EngineRefused("spark's joins and sessions have no output mode update; use append.")
-        super().__init__(own, folder, roles=["driver"])
+        workers = ["worker"] * own.parallelism if is_standalone(own.options) else []
+        super().__init__(own, folder, roles=[*workers, _DRIVER, *(["master"] if workers else [])])
+        self._port = free_port()
+        self._master = f"spark://{host_of(own)}:{self._port}"
+        write_log_settings(folder)
 
     @classmethod
     def require(cls) -> None:
         """Raise a PrerequisiteError if this machine lacks what the engine needs. Downloads nothing."""
         find_java()
 
+    @property
+    def leader(self) -> int:
+        """The driver's number."""
+        return self._roles.index(_DRIVER)
+
     def _command(self, instance: int) -> list[str | Path]:
-        del instance
-        return [sys.executable, "-m", "testbed.engines.spark_job", self._folder / f"{self.name}.json"]
+        if self._roles[instance] == "master":
+            return master_command(host_of(self.settings), self._port)
+        if self._roles[instance] == "worker":
+            return worker_command(self._host(instance), self._master, self._work(instance))
+        of_cluster = ["--master", self._master] if is_standalone(self.settings.options) else []
+        return [sys.executable, "-m", "testbed.engines.spark_job", self._folder / f"{self.name}.json", *of_cluster]
 
     def _environment(self, instance: int) -> dict[str, str]:
-        del instance
-        return python_path()
+        if instance == self.leader:
+            return python_path()
+        return environment(self.settings, self._host(instance), self._folder)
+
+    def _host(self, instance: int) -> str:
+        is_apart = self.node is not None and self._is_on_node(instance)
+        return self.node.address if self.node is not None and is_apart else host_of(self.settings)
+
+    def _work(self, instance: int) -> Path:
+        """Return the folder with the logs of a worker's executors."""
+        return self._folder / f"executors-{instance}"
 
     def _is_ready(self, instance: int) -> bool:
-        return any(line.startswith(READY) for line in self._log_since_start(instance).splitlines())
+        log = self._log_since_start(instance)
+        if instance != self.leader:
+            return is_ready(self._roles[instance], log)
+        return any(line.startswith(READY) for line in log.splitlines())
 
     def consumed(self) -> dict[tuple[str, int], int] | None:
         """Return (topic, partition) -> the offset up to which the batches are committed; None: none is. Raises
@@ -76,22 +124,23 @@ class SparkEngine(RealEngine):
         return committed_offsets(self._folder / CHECKPOINT)
 
     def stop(self, timeout: float = 30.0) -> None:
-        """Ask the driver to end after its batch; kill it if it does not. The driver ends the JVM."""
-        for instance in self.instances:
-            if instance.alive and instance.pid is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(instance.pid, signal.SIGTERM)
-                with suppress(TimeoutError):
-                    self.process(instance.number).wait(timeout)
+        """Ask the driver to end after its batch; kill it if it does not, and the cluster. The driver ends the JVM."""
+        driver = self.instances[self.leader]
+        if driver.alive and driver.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(driver.pid, signal.SIGTERM)
+            with suppress(TimeoutError):
+                self.process(driver.number).wait(timeout)
         self.kill()
 
     def effective(self) -> Effective:
         """Return the guarantee from the running query and its Kafka clients. Raises EngineError if the driver is not
         ready."""
-        if not (self.instances[0].alive and self._is_ready(0)):
+        if not (self.instances[self.leader].alive and self._is_ready(self.leader)):
             raise EngineError("The driver of spark has no running query.")
         said = RunningQuery(**json.loads((self._folder / EFFECTIVE).read_text(encoding="utf-8")))
-        return effective_of(said, client_configs(self._log_since_start(0)))
+        logs = [path.read_text(errors="replace") for path in self._folder.glob("executors-*/*/*/stderr")]
+        return effective_of(said, client_configs("\n".join([self._log_since_start(self.leader), *logs])))
 
 
 def committed_offsets(checkpoint: Path) -> dict[tuple[str, int], int] | None:

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import ValidationError
 
-from testbed import gc_log
-from testbed.engines.effective import CLIENT_LOGGERS
 from testbed.engines.job import READY, log
 from testbed.engines.real import COUNTERS
 from testbed.engines.settings import Guarantee
 from testbed.engines.spark import CHECKPOINT, EFFECTIVE, RunningQuery, kafka_jars
+from testbed.engines.spark_cluster import MASTER, driver_options, host_of, is_standalone
+from testbed.engines.spark_jvm import java_options
 from testbed.engines.spark_settings import STATE_STORES, SparkSettings
 from validator.model.signals import set_from_handler
 
@@ -44,24 +44,15 @@ _BATCH_END_SECONDS_MAX: Final = 10.0
 _MESSAGE_BYTES_MAX: Final = 8_000_000
 _OF_SESSION: Final = "spark."
 """Prefix of options of the session. The others, such as `maxOffsetsPerTrigger`, are those of the source."""
-_LOG: Final = """rootLogger.level = warn
-rootLogger.appenderRef.console.ref = console
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
-# A batch that takes longer than the trigger interval is a fact of a small machine.
-logger.trigger.name = org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor
-logger.trigger.level = error
-"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m testbed.engines.spark_job")
     parser.add_argument("config", type=Path, help="JSON file of testbed.engines.spark_settings.SparkSettings")
-    config: Path = parser.parse_args(arguments).config
+    parser.add_argument("--master", help="address of the cluster; without it, the driver has the tasks' threads")
+    given = parser.parse_args(arguments)
+    config: Path = given.config
     try:
         settings = SparkSettings.model_validate_json(config.read_text(encoding="utf-8"))
     except (OSError, ValidationError) as error:
@@ -70,12 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: set_from_handler(stopping))
-    return run(settings, config.parent, stopping)
+    return run(settings, config.parent, given.master or f"local[{settings.parallelism}]", stopping)
 
 
-def run(settings: SparkSettings, folder: Path, stopping: threading.Event) -> int:
+def run(settings: SparkSettings, folder: Path, master: str, stopping: threading.Event) -> int:
     """Run the query until ``stopping`` is set or it fails; return the exit status."""
-    session = start_session(settings, folder)
+    session = start_session(settings, folder, master)
     query = start_query(session, settings, folder / CHECKPOINT, forget(settings, folder / CHECKPOINT))
     ready, batch = False, -1
     while query.isActive and not stopping.wait(_POLL_SECONDS):
@@ -99,42 +90,22 @@ def run(settings: SparkSettings, folder: Path, stopping: threading.Event) -> int
     return 0
 
 
-def start_session(settings: SparkSettings, folder: Path) -> SparkSession:
+def start_session(settings: SparkSettings, folder: Path, master: str) -> SparkSession:
     """Start Spark in this process and its JVM, without files outside of ``folder``."""
     from pyspark.sql import SparkSession
 
     scratch = folder / "tmp"
-    scratch.mkdir(exist_ok=True)
     tempfile.tempdir = str(scratch)
-    log_settings = folder / "log4j2.properties"
-    log_settings.write_text(_LOG + "".join(_log_at_info(name) for name in CLIENT_LOGGERS), encoding="utf-8")
     # Only the options set here: a second garbage collector in the environment would prevent the JVM's start. The agent
     # for the JVM's clock is kept.
     given = shlex.split(os.environ.pop("JAVA_TOOL_OPTIONS", ""))
     agents = [option for option in given if option.startswith("-javaagent:")]
-    options = (*JAVA_OPTIONS, *agents, f"-Djava.io.tmpdir={scratch}", f"-Dlog4j2.configurationFile={log_settings}",
-               gc_log.option(folder))  # fmt: skip
-    os.environ["JDK_JAVA_OPTIONS"] = shlex.join(options)
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    builder = SparkSession.builder.master(f"local[{settings.parallelism}]").appName(settings.group)
+    os.environ["JDK_JAVA_OPTIONS"] = shlex.join([*agents, *java_options(folder)])
+    os.environ["SPARK_LOCAL_IP"] = host_of(settings)
+    builder = SparkSession.builder.master(master).appName(settings.group)
     for name, value in spark_options(settings, kafka_jars(), scratch).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
-
-
-JAVA_OPTIONS: Final = (
-    "-XX:+UseSerialGC",
-    # A run of minutes is too short for the second compiler to pay off.
-    "-XX:TieredStopAtLevel=1",
-    "-XX:ReservedCodeCacheSize=256m",
-    "-Xss4m",
-    "-XX:-UsePerfData",
-)
-
-
-def _log_at_info(name: str) -> str:
-    key = name.rpartition(".")[2]
-    return f"logger.{key}.name = {name}\nlogger.{key}.level = info\n"
 
 
 def spark_options(settings: SparkSettings, jars: Sequence[Path], scratch: Path) -> dict[str, str]:
@@ -142,8 +113,8 @@ def spark_options(settings: SparkSettings, jars: Sequence[Path], scratch: Path) 
     return {
         "spark.jars": ",".join(map(str, jars)),
         "spark.driver.memory": f"{settings.driver_memory_mb}m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": host_of(settings),
+        "spark.driver.bindAddress": host_of(settings),
         "spark.local.dir": str(scratch),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -155,7 +126,8 @@ def spark_options(settings: SparkSettings, jars: Sequence[Path], scratch: Path) 
         "spark.sql.streaming.multipleWatermarkPolicy": "min",
         # Otherwise a window would produce its result only at the event after the one that closed it.
         "spark.sql.streaming.noDataMicroBatches.enabled": "true",
-        **{name: text for name, text in settings.options.items() if name.startswith(_OF_SESSION)},
+        **(driver_options(settings) if is_standalone(settings.options) else {}),
+        **{n: text for n, text in settings.options.items() if n.startswith(_OF_SESSION) and n != MASTER},
     }
 
 

@@ -23,7 +23,7 @@ class SparkSettings(RealEngineSettings):
 
     - ``guarantee``: the declared guarantee. Exactly once has no effect: Spark's sink for Kafka has no transactions. At
       most once starts without the checkpoint of an earlier start, at the end of the inputs.
-    - ``parallelism``: task threads of the driver, and partitions of the state.
+    - ``parallelism``: task threads of the driver or workers of its cluster, and partitions of the state.
     - ``commit_interval_seconds``: the trigger interval.
     - ``max_disorder_ms`` and ``allowed_lateness_ms``: their sum is the delay of the watermark behind the newest event
       time of all partitions. An idle partition never holds it back.

@@ -51,6 +51,7 @@ ROOT = Path(__file__).parents[2]
             {"engine_options": {"flink": {"high-availability.type": "kubernetes"}}},
             "high-availability.type kubernetes; ",
         ),
+        ({"engines": ["spark"], "engine_options": {"spark": {"spark.master": "yarn"}}}, "use local or standalone"),
         ({"engines": ["reference"], "poison": "fail"}, "poison: reference always skips; use skip, or other engines"),
         ({"axes": {"storm.topology.workers": [1]}}, "storm is not one of engines; remove storm.topology.workers"),
         ({"axes": {"kafka.acks": ["all"]}}, "axes.kafka.acks: kafka.acks is not an axis; use rate, "),
@@ -423,3 +424,6 @@ def test_a_setup_of_an_engine_is_an_axis_and_its_leader_a_target() -> None:
         "kafka_streams has no process that directs the others, as crash_leader needs.",
         "flink has no run of a schedule of faults with high-availability.type zookeeper.",
     )
+    of_spark = plan(engines=["spark"], guarantees=["at_least_once"], axes={"spark.spark.master": ["yarn"]})
+    with pytest.raises(PlanError, match=r"axes \(spark.spark.master yarn\).* use local or standalone"):
+        matrix(of_spark)

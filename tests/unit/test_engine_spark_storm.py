@@ -15,6 +15,7 @@ from testbed.engines import spark, storm
 from testbed.engines.base import EngineError
 from testbed.engines.effective import ClientConfig
 from testbed.engines.real import LOCAL, EngineRefused, RealEngineSettings, timeouts
+from testbed.engines.settings import Node
 from testbed.engines.spark import RunningQuery, SparkEngine
 from testbed.engines.spark_job import forget, main, spark_options
 from testbed.engines.spark_settings import SparkSettings
@@ -49,6 +50,31 @@ def test_spark_takes_the_common_settings_and_its_own() -> None:
     }
     with pytest.raises(ValidationError):
         SparkSettings(bootstrap_servers="127.0.0.1:1", driver_memory_mb=100)
+
+
+def test_spark_has_its_executors_in_a_cluster_on_request(tmp_path: Path) -> None:
+    node = Node(namespace="apart", host="10.7.0.1", address="10.7.0.2")
+    given = settings(parallelism=2, options={"spark.master": "standalone", "spark.ui.enabled": "true"}, node=node)
+    engine = SparkEngine(given, tmp_path)
+    assert [i.role for i in engine.instances] == ["worker", "worker", "driver", "master"]
+    assert engine.leader == 2
+    worker, other, driver, master = ([str(part) for part in engine._command(number)] for number in range(4))
+    assert [command[command.index("--host") + 1] for command in (worker, other, master)] == [
+        "10.7.0.2", "10.7.0.1", "10.7.0.1",
+    ]  # fmt: skip
+    assert worker[-1] == other[-1] == driver[driver.index("--master") + 1]
+    assert worker[-1] == f"spark://10.7.0.1:{master[master.index('--port') + 1]}"
+    assert engine._environment(0)["SPARK_LOCAL_IP"] == "10.7.0.2"
+    assert engine._environment(3)["SPARK_DAEMON_JAVA_OPTS"] == "-Dspark.worker.timeout=6"
+    options = spark_options(SparkSettings.of(given), [], tmp_path)
+    assert (options["spark.driver.host"], options["spark.ui.enabled"]) == ("10.7.0.1", "true")
+    assert options["spark.storage.blockManagerHeartbeatTimeoutMs"] == "6000ms"
+    assert "spark.master" not in options
+    alone = SparkEngine(settings(parallelism=2, node=node), tmp_path)
+    assert [i.role for i in alone.instances] == ["driver"]
+    assert "--master" not in alone._command(0)
+    with pytest.raises(EngineRefused, match=r"spark.master yarn; use local or standalone"):
+        SparkEngine(settings(options={"spark.master": "yarn"}), tmp_path)
 
 
 def test_a_spark_configuration_that_cannot_be_used_ends_the_driver_with_a_sentence(
