@@ -7,6 +7,8 @@
   fenced and aborted transactions, so nothing is missing and no id occurs twice;
 - a worker is SIGKILLed and not restarted, and a standby exists: the standby takes over its tasks, nothing is missing,
   no id occurs twice;
+- a worker is SIGKILLed and not restarted, and the scheduler is adaptive: the job goes on with the other worker, nothing
+  is missing, no id occurs twice;
 - the sidecar counts the same, and its verdict is pass.
 """
 
@@ -93,6 +95,24 @@ def test_a_standby_takes_over_from_a_worker_that_stays_dead(run: KilledRun, tmp_
         run.finish()
         assert not engine.instances[victim].alive
         assert engine.working() == [1 - victim]
+        engine.stop()
+    assert_exactly_once(run, tmp_path / "sidecar", effective)
+
+
+def test_the_adaptive_scheduler_goes_on_without_a_worker_that_stays_dead(run: KilledRun, tmp_path: Path) -> None:
+    options = {"jobmanager.scheduler": "Adaptive"}
+    with run.engine("flink", tmp_path / "engine", options=options) as engine:
+        assert isinstance(engine, FlinkEngine)
+        engine.start()
+        engine.ready(READY_SECONDS_MAX)
+        effective = engine.effective()
+        assert engine.working() == [0, 1]
+        run.start_load()
+        run.await_half_way()
+        run.await_answers(uncommitted=True)
+        engine.kill(1)
+        run.finish()
+        assert engine.working() == [0]
         engine.stop()
     assert_exactly_once(run, tmp_path / "sidecar", effective)
 
