@@ -21,7 +21,7 @@ from bench.measuring import cpu_seconds_of
 from bench.writer import Load
 from testbed.engines.flink_sql import FlinkSqlEngine, sink, source
 from testbed.engines.real import RealEngineSettings, Timeouts
-from testbed.engines.spark import kafka_jars
+from testbed.engines.spark_driver import kafka_jars
 
 INPUT: Final = "click"
 FLINK: Final[Mapping[str, str]] = {

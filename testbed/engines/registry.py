@@ -12,7 +12,8 @@ from testbed.engines.flink import FlinkEngine
 from testbed.engines.kafka_streams import KafkaStreamsEngine
 from testbed.engines.real import EngineRefused, RealEngine, RealEngineSettings
 from testbed.engines.settings import Guarantee
-from testbed.engines.spark import SparkEngine, kafka_jars
+from testbed.engines.spark import SparkEngine
+from testbed.engines.spark_driver import kafka_jars
 from testbed.engines.storm import StormEngine
 
 

@@ -35,18 +35,19 @@ def is_standalone(options: Mapping[str, str]) -> bool:
 
 def master_command(host: str, port: int) -> list[str | Path]:
     """Return the command line of the master."""
-    return _command("master.Master", "--host", host, "--port", str(port), "--webui-port", "0")
+    return class_command("master.Master", "--host", host, "--port", str(port), "--webui-port", "0")
 
 
 def worker_command(host: str, master: str, folder: Path) -> list[str | Path]:
     """Return the command line of a worker at ``host``, with the logs of its executors in ``folder``."""
-    return _command(
+    return class_command(
         "worker.Worker", "--host", host, "--webui-port", "0", "--cores", "1", "--memory", f"{_WORKER_MB}M",
         "--work-dir", str(folder), master,
     )  # fmt: skip
 
 
-def _command(main: str, *arguments: str) -> list[str | Path]:
+def class_command(main: str, *arguments: str) -> list[str | Path]:
+    """Return the command line of one of Spark's own classes."""
     return ["bash", _home() / "bin" / "spark-class", f"org.apache.spark.deploy.{main}", *arguments]
 
 
@@ -56,7 +57,7 @@ def _home() -> Path:
 
 
 def environment(settings: RealEngineSettings, host: str, folder: Path) -> dict[str, str]:
-    """Return the environment of a master or worker at ``host``. Executors inherit that of their worker."""
+    """Return the environment of a JVM of Spark at ``host``. Executors inherit that of their worker."""
     timeout = max(1, round(settings.timeouts.session_timeout_seconds))
     return {
         "SPARK_HOME": str(_home()),

@@ -27,8 +27,9 @@ from pydantic import ValidationError
 from testbed.engines.job import READY, log
 from testbed.engines.real import COUNTERS
 from testbed.engines.settings import Guarantee
-from testbed.engines.spark import CHECKPOINT, EFFECTIVE, RunningQuery, kafka_jars
+from testbed.engines.spark import EFFECTIVE
 from testbed.engines.spark_cluster import MASTER, driver_options, host_of, is_standalone
+from testbed.engines.spark_driver import CHECKPOINT, RunningQuery, kafka_jars
 from testbed.engines.spark_jvm import java_options
 from testbed.engines.spark_settings import STATE_STORES, SparkSettings
 from validator.model.signals import set_from_handler
@@ -41,8 +42,8 @@ _WAITING: Final = "Waiting for data to arrive"
 """Spark's status of a query that found no input and has nothing left to do."""
 _POLL_SECONDS: Final = 0.05
 _BATCH_END_SECONDS_MAX: Final = 10.0
-_MESSAGE_BYTES_MAX: Final = 8_000_000
-_OF_SESSION: Final = "spark."
+MESSAGE_BYTES_MAX: Final = 8_000_000
+OF_SESSION: Final = "spark."
 """Prefix of options of the session. The others, such as `maxOffsetsPerTrigger`, are those of the source."""
 
 
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m testbed.engines.spark_job")
     parser.add_argument("config", type=Path, help="JSON file of testbed.engines.spark_settings.SparkSettings")
-    parser.add_argument("--master", help="address of the cluster; without it, the driver has the tasks' threads")
+    parser.add_argument("--master", required=True, help="address of the cluster, or local[THREADS]")
     given = parser.parse_args(arguments)
     config: Path = given.config
     try:
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: set_from_handler(stopping))
-    return run(settings, config.parent, given.master or f"local[{settings.parallelism}]", stopping)
+    return run(settings, config.parent, given.master, stopping)
 
 
 def run(settings: SparkSettings, folder: Path, master: str, stopping: threading.Event) -> int:
@@ -127,7 +128,7 @@ def spark_options(settings: SparkSettings, jars: Sequence[Path], scratch: Path) 
         # Otherwise a window would produce its result only at the event after the one that closed it.
         "spark.sql.streaming.noDataMicroBatches.enabled": "true",
         **(driver_options(settings) if is_standalone(settings.options) else {}),
-        **{n: text for n, text in settings.options.items() if n.startswith(_OF_SESSION) and n != MASTER},
+        **{n: text for n, text in settings.options.items() if n.startswith(OF_SESSION) and n != MASTER},
     }
 
 
@@ -153,12 +154,12 @@ def start_query(
         "startingOffsets": begin,
         # A start outside the log means lost input: fail instead of skipping it.
         "failOnDataLoss": "true",
-        **{name: text for name, text in settings.options.items() if not name.startswith(_OF_SESSION)},
+        **{name: text for name, text in settings.options.items() if not name.startswith(OF_SESSION)},
     }
     sink = {
         "kafka.bootstrap.servers": settings.bootstrap_servers,
         "kafka.compression.type": "lz4",
-        "kafka.max.request.size": str(_MESSAGE_BYTES_MAX),
+        "kafka.max.request.size": str(MESSAGE_BYTES_MAX),
         "topic": settings.output,
         "checkpointLocation": str(checkpoint),
     }

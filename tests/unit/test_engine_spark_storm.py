@@ -11,12 +11,13 @@ from pydantic import ValidationError
 
 from testbed.demo.files import real_settings, write_sidecar
 from testbed.demo.options import DemoPlan
-from testbed.engines import spark, storm
+from testbed.engines import storm
 from testbed.engines.base import EngineError
 from testbed.engines.effective import ClientConfig
 from testbed.engines.real import LOCAL, EngineRefused, RealEngineSettings, timeouts
 from testbed.engines.settings import Node
-from testbed.engines.spark import RunningQuery, SparkEngine
+from testbed.engines.spark import SparkEngine
+from testbed.engines.spark_driver import RunningQuery, effective_of
 from testbed.engines.spark_job import forget, main, spark_options
 from testbed.engines.spark_settings import SparkSettings
 from testbed.engines.storm import StormEngine
@@ -72,7 +73,7 @@ def test_spark_has_its_executors_in_a_cluster_on_request(tmp_path: Path) -> None
     assert "spark.master" not in options
     alone = SparkEngine(settings(parallelism=2, node=node), tmp_path)
     assert [i.role for i in alone.instances] == ["driver"]
-    assert "--master" not in alone._command(0)
+    assert alone._command(0)[-1] == "local[2]"
     with pytest.raises(EngineRefused, match=r"spark.master yarn; use local or standalone"):
         SparkEngine(settings(options={"spark.master": "yarn"}), tmp_path)
 
@@ -82,26 +83,26 @@ def test_a_spark_configuration_that_cannot_be_used_ends_the_driver_with_a_senten
 ) -> None:
     config = tmp_path / "spark.json"
     config.write_text('{"bootstrap_servers": "127.0.0.1:1", "windows": 2}', encoding="utf-8")
-    assert main([str(config)]) == 2
+    assert main([str(config), "--master", "local[1]"]) == 2
     assert "windows Extra inputs" in capsys.readouterr().out
 
 
 def test_spark_is_never_more_than_at_least_once() -> None:
     query = RunningQuery(sink=KAFKA_TABLE, trigger_seconds=0.5, checkpoint="checkpoint")
-    before_the_first_result = spark.effective_of(query, ())
+    before_the_first_result = effective_of(query, ())
     assert before_the_first_result.guarantee == "at_least_once"
     sentence = before_the_first_result.mismatch("exactly_once")
     assert sentence is not None
     assert "at-least-once: the sink KafkaSourceProvider" in sentence
     transactional = ClientConfig("ProducerConfig", {"acks": "-1", "transactional.id": "x"})
-    assert spark.effective_of(query, (transactional,)).guarantee == "at_least_once"
-    assert spark.effective_of(query, (ClientConfig("ProducerConfig", {"acks": "1"}),)).guarantee == "at_most_once"
+    assert effective_of(query, (transactional,)).guarantee == "at_least_once"
+    assert effective_of(query, (ClientConfig("ProducerConfig", {"acks": "1"}),)).guarantee == "at_most_once"
 
 
 def test_spark_without_the_checkpoint_of_an_earlier_start_is_at_most_once(tmp_path: Path) -> None:
     query = RunningQuery(sink=KAFKA_TABLE, trigger_seconds=0.5, checkpoint="checkpoint", resumes=False)
     producer = ClientConfig("ProducerConfig", {"acks": "-1"})
-    found = spark.effective_of(query, (producer,))
+    found = effective_of(query, (producer,))
     assert found.guarantee == "at_most_once"
     assert found.evidence[-1] == "a start begins at the end of the inputs, without the checkpoint"
     of = {name: SparkSettings.of(settings(guarantee=name)) for name in ("at_least_once", "at_most_once")}
