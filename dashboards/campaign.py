@@ -22,6 +22,7 @@ COUNTERS: Final = {
               "last-checkpoint-bytes", "running-tasks"),
     "kafka_streams": ("process-total", "record-send-total", "commit-total", "rebalance-total", "task-created-total"),
     "spark": ("input-rows", "trigger-ms"),
+    "spark_dstreams": ("input-rows", "trigger-ms"),
 }  # fmt: skip
 """Engine -> those of its counters that are shown; other engines have none."""
 

@@ -136,7 +136,7 @@ def _check_baseline(plan: DemoPlan, seconds: int, *, is_scenario: bool) -> None:
 
 
 def _plan(given: argparse.Namespace, name: str, details: str, **shared: Any) -> DemoPlan:
-    shared |= {"seed": given.seed, "opens_page": given.open, "workload": _workload(name, given.workload or DEFAULT)}
+    shared |= {"seed": given.seed, "opens_page": given.open, "workload": _workload(name, given.workload)}
     if name in REGISTRY:
         return DemoPlan(engine=name, guarantee=_real_guarantee(name, details), **shared)
     if name == "mutant":
@@ -166,7 +166,8 @@ def _with_scenario(plan: DemoPlan, source: str, base_config: Mapping[str, Any]) 
     return replace(plan, scenario=scenario, seconds=math.ceil(scenario.timeline.seconds))
 
 
-def _workload(name: str, workload: str) -> str:
+def _workload(name: str, given: str | None) -> str:
+    workload = given or (REGISTRY[name].workload if name in REGISTRY else DEFAULT)
     if workload not in built():
         raise DemoRefused(f"demo: --workload {workload} is not a demo workload; use one of {', '.join(built())}.")
     if name in REGISTRY and workload not in REGISTRY[name].workloads:

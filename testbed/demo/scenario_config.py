@@ -36,7 +36,7 @@ FAILURE_FREE: Final = "120s"
 _SET_BY_THE_DEMO: Final = ("targets", "kafka", "state", "backend")
 _SIMULTANEOUS_WORKERS: Final = {"vogel-kill-2": 2, "vogel-kill-4": 4, "vogel-crash-2": 2}
 """Plan -> number of workers that it hits at once, if more than one."""
-_WORKER_ROLES: Final = {"spark": "driver"}
+_WORKER_ROLES: Final = {"spark": "driver", "spark_dstreams": "driver"}
 """The role that a named plan kills, if it is not called worker."""
 _HELD_DOWN: Final = ("pgval-crash", "streambench-node", "process_kill", "node_loss")
 """Plans and kinds that keep one worker down. With Storm they also hit its Supervisor, which would restart the worker

@@ -17,6 +17,7 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "kafka_streams": ("worker",) * WORKERS,
     "flink": (*("worker",) * WORKERS, "jobmanager"),
     "spark": ("driver",),
+    "spark_dstreams": ("driver",),
     "storm": ("worker", "zookeeper", "nimbus", "supervisor"),
 }
 """Engine -> the role of each instance, in the order of ``engine.instances``."""
@@ -30,6 +31,7 @@ _DISKS: Final[Mapping[str, str]] = {
     "kafka_streams": "state-0",
     "flink": "checkpoints",
     "spark": "checkpoint",
+    "spark_dstreams": "checkpoint",
     "storm": "local",
 }
 """Engine -> folder of its first worker's state. Flink's and Spark's folders hold the state of the whole engine.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from generator.workloads.kinds import DEFAULT
 from generator.workloads.seam import Workload
 from testbed.engines.flink import FlinkEngine
 from testbed.engines.kafka_streams import KafkaStreamsEngine
@@ -14,6 +15,7 @@ from testbed.engines.real import EngineRefused, RealEngine, RealEngineSettings
 from testbed.engines.settings import Guarantee
 from testbed.engines.spark import SparkEngine
 from testbed.engines.spark_driver import kafka_jars
+from testbed.engines.spark_dstreams import SparkDStreamsEngine
 from testbed.engines.storm import StormEngine
 
 
@@ -29,6 +31,8 @@ class RegisteredEngine:
     all partitions, so events of a partition that is read a little later are late."""
     drops_late: bool = False
     """The engine has no side output, so its windows drop late events."""
+    workload: str = DEFAULT
+    """The demo's workload if none is chosen."""
     restates: bool = False
     """Results of its running aggregates list all ids so far; those of the other engines list the new ones."""
 
@@ -62,6 +66,7 @@ REGISTRY: Final[Mapping[str, RegisteredEngine]] = {
     "flink": RegisteredEngine(FlinkEngine, FlinkEngine.class_path),
     "kafka_streams": RegisteredEngine(KafkaStreamsEngine, KafkaStreamsEngine.class_path),
     "spark": RegisteredEngine(SparkEngine, kafka_jars, slack_ms=1000, drops_late=True, restates=True),
+    "spark_dstreams": RegisteredEngine(SparkDStreamsEngine, SparkDStreamsEngine.jars, workload="wordcount"),
     "storm": RegisteredEngine(StormEngine, StormEngine.class_path, slack_ms=1000),
 }
 

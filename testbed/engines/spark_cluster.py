@@ -56,6 +56,11 @@ def _home() -> Path:
     return ivy_jar().parents[1]
 
 
+def spark_jars() -> list[Path]:
+    """Return PySpark's jars."""
+    return sorted((_home() / "jars").glob("*.jar"))
+
+
 def environment(settings: RealEngineSettings, host: str, folder: Path) -> dict[str, str]:
     """Return the environment of a JVM of Spark at ``host``. Executors inherit that of their worker."""
     timeout = max(1, round(settings.timeouts.session_timeout_seconds))

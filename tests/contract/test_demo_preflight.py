@@ -20,7 +20,7 @@ from validator.cli.main import main
 
 pytestmark = pytest.mark.contract
 
-COMPILED = ("flink", "kafka_streams", "storm")
+COMPILED = ("flink", "kafka_streams", "spark_dstreams", "storm")
 """Engines whose job is written in Java."""
 JAVA = """#!/bin/sh
 if [ "$1" = -version ]; then echo 'openjdk version "17.0.9" 2023-10-17' >&2; exit 0; fi

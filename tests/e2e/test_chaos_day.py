@@ -237,9 +237,8 @@ def test_spark_pauses_for_as_long_as_its_clock_steps_back(tmp_path: Path) -> Non
 )
 def test_every_engine_and_every_fault_of_the_demo(tmp_path: Path, engine: str, fault: str) -> None:
     skip_without(engine)
-    # Without a kill there are no violations. After a kill, these two engines repeat the results since their last
-    # commit.
-    statuses = (0, 1) if fault == "kill" and engine in ("spark", "storm") else (0,)
+    # Without a kill there are no violations. After a kill, these engines repeat the results since their last commit.
+    statuses = (0, 1) if fault == "kill" and engine in ("spark", "spark_dstreams", "storm") else (0,)
     running = ended(tmp_path, "--engine", engine, "--fault", fault, "--seconds", "24", statuses=statuses)
     said = " ".join(running.said().split())
     assert re.search(r"at_least_once +pass", said), said

@@ -38,6 +38,9 @@ ALONE: Final = [
     ("spark", "session_window"),
     ("spark", "sample"),
     ("spark", "distinct"),
+    ("spark_dstreams", "statistics"),
+    ("spark_dstreams", "wordcount"),
+    ("spark_dstreams", "identity"),
 ]
 """One stream, in `test_generic_job`, as the next ones."""
 PAIRS: Final = [

@@ -162,7 +162,7 @@ class ClusterRun(WorkloadRun):
 
 @pytest.mark.full
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("name", "kind"), [("spark", "nexmark_q12")])
+@pytest.mark.parametrize(("name", "kind"), [("spark", "nexmark_q12"), ("spark_dstreams", "wordcount")])
 def test_a_killed_worker_and_a_killed_driver_of_a_cluster_lose_nothing(
     broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path, name: str, kind: str
 ) -> None:

@@ -19,7 +19,8 @@ from testbed.campaign.cell import Cell
 from testbed.campaign.live import LiveMetrics, LiveServer
 from testbed.campaign.matrix import Run
 from testbed.campaign.sampler import GROUP, Sample
-from testbed.engines import flink, kafka_streams, spark_job
+from testbed.engines import flink, spark_job
+from testbed.engines.jvm import SOURCES
 from testbed.engines.registry import REGISTRY
 from tests.pages.prometheus_tools import series, start_prometheus, until
 
@@ -46,9 +47,10 @@ def served(live: LiveMetrics, second: int) -> None:
 
 
 def test_counters_are_those_of_the_engines() -> None:
-    code = {"flink": flink, "kafka_streams": kafka_streams, "spark": spark_job}
+    code = {"flink": flink, "spark": spark_job}
     sources = {name: Path(str(module.__file__)).read_text(encoding="utf-8") for name, module in code.items()}
-    sources["kafka_streams"] = kafka_streams.KafkaStreamsEngine.sources[0].read_text(encoding="utf-8")
+    for name, source in (("kafka_streams", "KafkaStreamsJob"), ("spark_dstreams", "SparkDStreamsJob")):
+        sources[name] = (SOURCES / f"{source}.java").read_text(encoding="utf-8")
     assert campaign.COUNTERS.keys() <= REGISTRY.keys()
     for engine, names in campaign.COUNTERS.items():
         # Flink's counts of checkpoints have the names of its REST interface after `checkpoints-`.

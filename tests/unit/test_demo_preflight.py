@@ -86,7 +86,7 @@ def test_a_container_fault_of_the_demo_is_refused_with_a_process_fault_instead()
 
 @pytest.mark.parametrize("engine", ["reference", "mutant", "kafka_streams"])
 def test_a_master_fault_of_an_engine_without_master_is_refused(engine: str) -> None:
-    with pytest.raises(FaultRefused, match=rf"{engine} has none, .* --engine flink, spark or st"):
+    with pytest.raises(FaultRefused, match=rf"{engine} has none, .* --engine flink, spark, spark_dstreams or st"):
         planned(engine, plan="ospbench-master")
 
 

@@ -34,7 +34,10 @@ from validator.config.load import load
 @pytest.mark.parametrize("engine", REGISTRY)
 def test_the_targets_are_the_instances_of_the_engine(engine: str, tmp_path: Path) -> None:
     made = REGISTRY[engine].make(
-        real_settings(DemoPlan(engine=engine, guarantee="at_least_once"), "127.0.0.1:1"), tmp_path
+        real_settings(
+            DemoPlan(engine=engine, guarantee="at_least_once", workload=REGISTRY[engine].workload), "127.0.0.1:1"
+        ),
+        tmp_path,
     )
     if engine != "storm":  # Storm's worker exists only while its Supervisor runs; its roles are compared below
         assert tuple(i.role for i in made.instances) == ROLES[engine]

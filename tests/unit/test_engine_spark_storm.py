@@ -14,10 +14,11 @@ from testbed.demo.options import DemoPlan
 from testbed.engines import storm
 from testbed.engines.base import EngineError
 from testbed.engines.effective import ClientConfig
-from testbed.engines.real import LOCAL, EngineRefused, RealEngineSettings, timeouts
+from testbed.engines.real import LOCAL, EngineRefused, RealEngineSettings, Timeouts, timeouts
 from testbed.engines.settings import Node
 from testbed.engines.spark import SparkEngine
 from testbed.engines.spark_driver import RunningQuery, effective_of
+from testbed.engines.spark_dstreams import SparkDStreamsEngine
 from testbed.engines.spark_job import forget, main, spark_options
 from testbed.engines.spark_settings import SparkSettings
 from testbed.engines.storm import StormEngine
@@ -85,6 +86,33 @@ def test_a_spark_configuration_that_cannot_be_used_ends_the_driver_with_a_senten
     config.write_text('{"bootstrap_servers": "127.0.0.1:1", "windows": 2}', encoding="utf-8")
     assert main([str(config), "--master", "local[1]"]) == 2
     assert "windows Extra inputs" in capsys.readouterr().out
+
+
+def test_dstreams_have_the_workloads_without_windows_and_options_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        SparkDStreamsEngine, "jars", staticmethod(lambda: [Path("job.jar"), Path("a.jar"), Path("b.jar")])
+    )
+    own = {"spark.serializer": "kryo", "max.poll.records": "7"}
+    its = {"workload": "wordcount", "guarantee": "at_least_once", "parallelism": 2}
+    engine = SparkDStreamsEngine(settings(**its, options=own), tmp_path / "local")
+    command = [str(part) for part in engine._command(0)]
+    assert command[command.index("--master") + 1] == "local[2]"
+    assert {"spark.jars=a.jar,b.jar", "spark.serializer=kryo"} < set(command)
+    assert command[-2:] == ["job.jar", str(tmp_path / "local" / "job.properties")]
+    written = set(Path(command[-1]).read_text(encoding="utf-8").splitlines())
+    assert {"job.consumer.max.poll.records=7", "job.consumer.session.timeout.ms=6000"} < written
+    assert {"job.batch.ms=1000", "job.operator=running_aggregate"} < written
+    assert not any("spark." in line for line in written)
+    cluster = SparkDStreamsEngine(settings(**its, options={"spark.master": "standalone"}), tmp_path / "cluster")
+    assert [one.role for one in cluster.instances] == ["worker", "worker", "driver", "master"]
+    with pytest.raises(EngineRefused, match="spark_dstreams has no job for workload sst; use grep or "):
+        SparkDStreamsEngine(settings(guarantee="at_least_once"), tmp_path)
+    with pytest.raises(EngineRefused, match="spark_dstreams cannot provide exactly_once; use at_least_once"):
+        SparkDStreamsEngine(settings(workload="wordcount"), tmp_path)
+    with pytest.raises(EngineRefused, match="spark_dstreams does not support commit_interval_seconds 0"):
+        SparkDStreamsEngine(settings(**its, timeouts=Timeouts(commit_interval_seconds=0)), tmp_path)
 
 
 def test_spark_is_never_more_than_at_least_once() -> None:

@@ -214,7 +214,7 @@ def _demo(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workload",
         metavar="W",
-        help="workload of docs/generator.md (default: sst), such as mst, distinct or nexmark_q8",
+        help="workload of docs/generator.md (default: sst; of spark_dstreams: wordcount), such as mst or nexmark_q8",
     )
     parser.add_argument(
         "--fault",
