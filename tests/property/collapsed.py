@@ -119,7 +119,7 @@ class CollapsedReferee(ValuedReferee):
         every = [copy for copies in by_id.values() for copy in copies]
         if self.standing(cell) != "missing" or left > len(free) or any(map(self.is_unconsumed, every)):
             return False
-        if left and not all(self.clock.is_provable(copy, None) for copy in every):
+        if not all(self.clock.is_provable(copy, None) for copy in every):
             return False
         return self._is_impossible(cell, [copies[0] for copies in by_id.values()], free if left else [])
 
