@@ -16,7 +16,7 @@ from tests.worlds import some
 from validator.codecs.columns import VERSION
 from validator.reconcile.kept_rows import KeptRows
 from validator.state.tables import Table
-from validator.stream import batch, recording
+from validator.stream import batch, recording, stage
 
 WORLDS: Final = 60
 STEPS: Final = 14
@@ -63,6 +63,8 @@ def killed(run: UpsertRun, monkeypatch: pytest.MonkeyPatch, name: str, **how: An
 
 def played(run: UpsertRun, engine: Engine, rng: Random, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(STEPS):
+        # A task may be cut between any two of its records.
+        monkeypatch.setattr(stage, "_RECORDS_AT_ONCE", rng.choice((1, 2, 3, 1 << 19)))
         changed(run, rng)
         if rng.random() < 0.3:
             run.brokers.compact(rng)

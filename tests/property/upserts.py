@@ -128,8 +128,11 @@ class _Runner(BatchRunner):
             decoder = stage.readers[one.source].decoder
             names = columns_of(decoder)
             for some in np.array_split(np.arange(len(found)), self.tasks):
-                batch = _batch([found[at] for at in some], one.partition, decoder.most_of_key or 0).select(names)
-                parts += stage.facts(one.source, iter([batch]))
+                batches = [
+                    _batch([found[at] for at in few], one.partition, decoder.most_of_key or 0).select(names)
+                    for few in np.array_split(some, 2)
+                ]
+                parts += stage.facts(one.source, iter(batches))
             counts.append(RangeCount(one.topic, one.partition, one.end - one.start - len(found)))
         return FactsRead(pa.concat_tables(parts), tuple(counts))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from deltalake.fs import DeltaStorageHandler
 from tests.unit.reconcile_rows import fact, facts
 from validator.cli.exits import status_of
 from validator.state import tables as state_tables
-from validator.state.tables import SCHEMAS, PathUnfit, StateTables, Table, rows_of
+from validator.state.tables import SCHEMAS, PathUnfit, StateTables, Table, join_facts, rows_of
 from validator.stream.retention import drop_folders
 
 
@@ -147,11 +148,11 @@ def test_files_that_a_successor_joined_meanwhile_are_not_joined_again(
         _append(StateTables(tmp_path), batch)
     bins, found = state_tables._bins, list[int]()
 
-    def late(files: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    def late(folder: Path, files: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
         monkeypatch.setattr(state_tables, "_bins", bins)
         StateTables(tmp_path)._compact(Table.FACTS, vacuums=False)
         found.append(len(files))
-        return bins(files)
+        return bins(folder, files)
 
     monkeypatch.setattr(state_tables, "_bins", late)
     StateTables(tmp_path)._compact(Table.FACTS, vacuums=False)
@@ -159,6 +160,40 @@ def test_files_that_a_successor_joined_meanwhile_are_not_joined_again(
     assert _batches(StateTables(tmp_path)) == list(range(5))
     assert len(DeltaTable(str(tmp_path / "facts")).file_uris()) == 1
     assert len([*(tmp_path / "facts").rglob("part-*.parquet")]) == 6, "what it wrote in vain is gone"
+
+
+def test_files_stay_if_a_step_after_the_commit_that_names_them_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = StateTables(tmp_path)
+    tables.take_over()
+    for batch in range(48):
+        _append(tables, batch)
+    newest = tmp_path / "facts" / "_delta_log" / "_last_checkpoint"
+    newest.unlink(missing_ok=True)
+    (newest / "not a file").mkdir(parents=True)
+    before = DeltaTable(str(tmp_path / "facts"))
+    with pytest.raises(OSError, match="rename"):
+        join_facts(tmp_path / "facts", before)
+    shutil.rmtree(newest)
+    assert DeltaTable(str(tmp_path / "facts")).version() == before.version() + 1
+    assert _batches(StateTables(tmp_path)) == list(range(48))
+
+
+def test_files_with_more_ids_than_memory_is_meant_for_stay_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids that follow each other take next to nothing in a file."""
+    monkeypatch.setattr(state_tables, "_JOINED_BYTES", 3_000_000)
+    tables = StateTables(tmp_path)
+    tables.take_over()
+    for batch in range(6):
+        rows = facts(fact("input", range(batch * 100_000, (batch + 1) * 100_000), batch=batch, lookup_us=batch))
+        tables.append(rows, Table.FACTS, writer="w", version=batch)
+    join_facts(tmp_path / "facts", DeltaTable(str(tmp_path / "facts")))
+    files = pa.table(DeltaTable(str(tmp_path / "facts")).get_add_actions(flatten=True))
+    assert sorted(files["num_records"].to_pylist()) == [1, 1, 1, 1, 1, 1]
+    assert sum(files["size_bytes"].to_pylist()) < 100_000
 
 
 def test_a_deletion_waits_for_a_compaction_and_an_append_does_not(

@@ -20,7 +20,7 @@ from validator.model.frontier import PartitionId
 from validator.model.snapshot import Snapshot
 from validator.settings.errors import ConfigError
 from validator.state.tables import Table
-from validator.stream import retention
+from validator.stream import retention, stage
 from validator.stream.topic_settings import TopicSettings, warnings
 
 HOUR_US: Final = 3_600 * SECOND_US
@@ -43,6 +43,20 @@ def put(run: UpsertRun, key: str | None, group: str | None, partition: int = 0, 
 
 def exactly_once(shown: Snapshot) -> str:
     return str({str(name): str(verdict) for name, verdict in shown.verdicts.items()}["exactly_once"])
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_a_task_that_is_cut_replaces_rows_in_the_order_of_offsets(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow decodes rows, and leaves null values to the other decoder."""
+    monkeypatch.setattr(stage, "_RECORDS_AT_ONCE", most)
+    run = new_run(tmp_path)
+    for group in ("new", None, "paid", None, "sent"):
+        put(run, "a", group)
+        put(run, "b", group)
+    run.batch()
+    assert run.net() == run.rows_read() == {"sent": 2}
 
 
 def removed(run: UpsertRun, *offsets: int) -> None:

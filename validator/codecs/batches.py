@@ -114,23 +114,32 @@ class EventBatches:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Decode each batch."""
         for batch in batches:
-            others = np.ones(batch.num_rows, dtype=np.bool_)
-            events = self.plain.read(batch) if self.plain else None
-            if events and len(events.rows):
-                condition = self.decoder.condition
-                unowed: int | Ints = SKIPPED if condition is not None and condition.others == "skipped" else UNOWED
-                if (rule := self.decoder.key_rule) is not None:
-                    fields, most = len(self.decoder.key_places), self.decoder.most.key_bytes
-                    events, skipped = with_keys(events, rule, fields, most)
-                    unowed = np.where(skipped, SKIPPED, unowed)
-                if self.decoder.replaces_rows:
-                    events = events.of(bools(batch["key"].is_valid())[events.rows])
-                others[events.rows] = False
-                yield self._with_row(_event_batch(batch, events, unowed), batch, events.rows)
-            if others.all():
-                yield self._singly(batch)
-            elif others.any():
-                yield self._singly(batch.filter(pa.array(others)))
+            decoded = self._decoded(batch)
+            if self.decoder.replaces_rows:
+                # SEMANTICS 2.35: which row a record replaces is the order of offsets, also where a task is cut.
+                whole = pa.Table.from_batches(decoded).unify_dictionaries().combine_chunks()
+                yield from whole.sort_by("offset").combine_chunks().to_batches()
+            else:
+                yield from decoded
+
+    def _decoded(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        others = np.ones(batch.num_rows, dtype=np.bool_)
+        events = self.plain.read(batch) if self.plain else None
+        if events and len(events.rows):
+            condition = self.decoder.condition
+            unowed: int | Ints = SKIPPED if condition is not None and condition.others == "skipped" else UNOWED
+            if (rule := self.decoder.key_rule) is not None:
+                fields, most = len(self.decoder.key_places), self.decoder.most.key_bytes
+                events, skipped = with_keys(events, rule, fields, most)
+                unowed = np.where(skipped, SKIPPED, unowed)
+            if self.decoder.replaces_rows:
+                events = events.of(bools(batch["key"].is_valid())[events.rows])
+            others[events.rows] = False
+            yield self._with_row(_event_batch(batch, events, unowed), batch, events.rows)
+        if others.all():
+            yield self._singly(batch)
+        elif others.any():
+            yield self._singly(batch.filter(pa.array(others)))
 
     def _with_row(self, events: pa.RecordBatch, batch: pa.RecordBatch, rows: Ints) -> pa.RecordBatch:
         """Return ``events`` with the column `ROW`, if a record replaces the row of its key. ``rows``: their records."""

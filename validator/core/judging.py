@@ -355,7 +355,9 @@ class Judging:
             # SEMANTICS 2.16: a result can change the counts of other cells of its key.
             due[:] = True
         sums = self._judge(np.flatnonzero(due), clock, offsets).with_retired(self.retired.plus(self.evicted.sums))
-        sums = replace(sums, fit=self._fit_now(sums), rows_scattered=cells.rows_scattered)
+        unordered = 0 if cells.kept_rows is None else cells.kept_rows.scattered
+        scattered = unordered + (0 if cells.table_rows is None else cells.table_rows.scattered)
+        sums = replace(sums, fit=self._fit_now(sums), rows_scattered=scattered, rows_unordered=unordered)
         # SEMANTICS 2.20, 4.24: both depend on the totals after this batch alone.
         suspected, withdrawn = suspects(sums), withdraws(sums)
         if (suspected, withdrawn) != (self.suspected, self.withdrawn):

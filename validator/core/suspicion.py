@@ -185,8 +185,7 @@ class Suspicion:
     def _by_table(self, sums: CellTotals) -> frozenset[str]:
         # SEMANTICS 2.35: the log of a table lacks changes, and an engine need not count below 0 as the sidecar does.
         # The order of rows on several partitions is unknown.
-        is_unordered = self.hidden_inputs_lose and sums.rows_scattered
-        return frozenset(VIOLATIONS) if sums.overdrawn or is_unordered else frozenset()
+        return frozenset(VIOLATIONS) if sums.overdrawn or sums.rows_unordered else frozenset()
 
     def _by_condition(self, progress: IngestProgress) -> frozenset[str]:
         # SEMANTICS 4.22: the condition may be wrong.

@@ -195,7 +195,8 @@ class CellTotals:
       ``unconsumed``, ``blocked`` and the ``*_overdue`` numbers do not include them.
     - ``changed``: verdicts that the batch changed.
     - ``keys_scattered``: keys with results on several partitions, so that the newest result of the key is unknown.
-    - ``rows_scattered``: keys with rows of a table on several partitions, whose order is unknown.
+    - ``rows_scattered``: keys with rows of a table on several partitions, whose order is unknown. ``rows_unordered``:
+      those of tables whose rows count.
     - ``cells_undecided``: cells retired before the class of each contribution was decided
       (`validator.stream.retention`).
     - ``events``: settled, open, out_of_scope -> input records that cells count. ``answers``: output, late and rejected
@@ -272,6 +273,7 @@ class CellTotals:
         default_factory=dict, metadata=_each(lambda of: of.it.by_set_aside, _added_topics)
     )
     rows_scattered: int = _sum()
+    rows_unordered: int = _sum()
     fit: Fit | None = None
 
     def violations(self, name: str) -> int:

@@ -288,11 +288,6 @@ class Cells(Columns):
         return self._merged_into, np.arange(self._size)
 
     @property
-    def rows_scattered(self) -> int:
-        """The number of keys with rows of a table on several partitions."""
-        return sum(rows.scattered for rows in (self.table_rows, self.kept_rows) if rows is not None)
-
-    @property
     def newest(self) -> newest.Newest | None:
         """The newest results of the keys, if results replace earlier ones."""
         return self._newest

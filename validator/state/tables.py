@@ -167,6 +167,8 @@ COMPACT_EVERY: Final = 100
 """Versions between two compactions: an append takes a tenth of a millisecond per file of the table."""
 COMPACTED_BYTES: Final = 32 * 1024 * 1024
 """Target size of joined files. Larger files are not changed."""
+_JOINED_BYTES: Final = 256 * 1024 * 1024
+"""Target size of joined files of facts in memory."""
 _VACUUM_EVERY: Final = 36 * COMPACT_EVERY
 """Versions between two removals of joined files that no reader needs any more: an hour or less under traffic."""
 
@@ -291,7 +293,7 @@ def join_facts(folder: Path, known: DeltaTable) -> None:
     schema = SCHEMAS[Table.FACTS]
     without_epoch = schema.remove(schema.get_field_index("epoch"))
     try:
-        for files in _bins(pa.table(known.get_add_actions(flatten=True)).to_pylist()):
+        for files in _bins(folder, pa.table(known.get_add_actions(flatten=True)).to_pylist()):
             epoch = files[0]["partition.epoch"]
             rows = pa.concat_tables(
                 pq.read_table(folder / one["path"], schema=without_epoch, partitioning=None) for one in files
@@ -301,30 +303,50 @@ def join_facts(folder: Path, known: DeltaTable) -> None:
                 RemoveAction(one["path"], False, int(time.time() * 1_000), one["size_bytes"], {"epoch": str(epoch)})
                 for one in files
             ]
-        if changes:
-            once = CommitProperties(app_transactions=[Transaction(_REWRITER, known.version())])
-            known.create_write_transaction(changes, "append", schema, _partitions(Table.FACTS), commit_properties=once)
     except BaseException:
-        for change in changes:
-            if isinstance(change, AddAction):
-                (folder / change.path).unlink(missing_ok=True)
+        _unlink_added(folder, changes)
+        raise
+    if not changes:
+        return
+    once = CommitProperties(app_transactions=[Transaction(_REWRITER, known.version())])
+    try:
+        known.create_write_transaction(changes, "append", schema, _partitions(Table.FACTS), commit_properties=once)
+    except CommitFailedError:
+        # After any other error the log may name the files: a step after the commit can fail, too.
+        _unlink_added(folder, changes)
         raise
 
 
-def _bins(files: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """Group files of one epoch each that together have up to `COMPACTED_BYTES`. Files that stay alone are left out."""
+def _unlink_added(folder: Path, changes: Iterable[AddAction | RemoveAction]) -> None:
+    for change in changes:
+        if isinstance(change, AddAction):
+            (folder / change.path).unlink(missing_ok=True)
+
+
+def _bins(folder: Path, files: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Group files of one epoch each that together have up to `COMPACTED_BYTES`, also in memory up to `_JOINED_BYTES`.
+    Files that stay alone are left out."""
     of_epoch = itemgetter("partition.epoch")
     for _, same in groupby(sorted(files, key=of_epoch), of_epoch):
-        taken, size = list[dict[str, Any]](), 0
+        taken, size, memory = list[dict[str, Any]](), 0, 0
         for one in same:
-            if taken and size + one["size_bytes"] > COMPACTED_BYTES:
+            more, in_memory = one["size_bytes"], _bytes_in_memory(folder / one["path"])
+            if taken and (size + more > COMPACTED_BYTES or memory + in_memory > _JOINED_BYTES):
                 if len(taken) > 1:
                     yield taken
-                taken, size = [], 0
+                taken, size, memory = [], 0, 0
             taken.append(one)
-            size += one["size_bytes"]
+            size, memory = size + more, memory + in_memory
         if len(taken) > 1:
             yield taken
+
+
+def _bytes_in_memory(path: Path) -> int:
+    """About how much memory the rows of a data file take: ids that follow each other take next to nothing in it."""
+    found = pq.read_metadata(path)
+    groups = [found.row_group(number) for number in range(found.num_row_groups)]
+    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+    return sum(max(8 * column.num_values, column.total_uncompressed_size) for column in columns)
 
 
 def _statistics(facts: pa.Table) -> str:
