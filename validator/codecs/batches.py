@@ -117,7 +117,7 @@ class EventBatches:
             decoded = self._decoded(batch)
             if self.decoder.replaces_rows:
                 # SEMANTICS 2.35: which row a record replaces is the order of offsets, also where a task is cut.
-                whole = pa.Table.from_batches(decoded).unify_dictionaries().combine_chunks()
+                whole = pa.Table.from_batches(decoded).unify_dictionaries()
                 yield from whole.sort_by("offset").combine_chunks().to_batches()
             else:
                 yield from decoded

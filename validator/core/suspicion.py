@@ -140,7 +140,7 @@ class Suspicion:
         classes = withdrawn_by(progress, sums, found) | by_set_aside | by_fit(sums) | self._by_condition(progress)
         classes |= split_sessions.withdrawn(sums)
         classes |= {"wrong_value"} if values_in_doubt(sums) else set()
-        classes |= self._by_table(sums)
+        classes |= _by_table(sums)
         # SEMANTICS 4.24: a class that nothing may explain stays confirmed. Each retracted class is also suspected in
         # the same batch, so it is not confirmed again at once.
         return classes & self.suspected(progress, sums) if classes else classes
@@ -177,15 +177,10 @@ class Suspicion:
     def _by_configuration(self, progress: IngestProgress, sums: CellTotals) -> frozenset[str]:
         found = (explained_by(row, copies_explain=self.copies_explain) for row in rows(progress, sums))
         of_values = {"wrong_value"} if values_in_doubt(sums) else set[str]()
-        others = (split_sessions.suspected(sums), of_values, self._by_condition(progress), self._by_table(sums))
+        others = (split_sessions.suspected(sums), of_values, self._by_condition(progress), _by_table(sums))
         # SEMANTICS 4.6: compaction may have removed a change that results still show.
         superseded = frozenset(VIOLATIONS if progress.supersedes(self.missing_after_us) else ())
         return by_fit(sums).union(*others, *found, superseded)
-
-    def _by_table(self, sums: CellTotals) -> frozenset[str]:
-        # SEMANTICS 2.35: the log of a table lacks changes, and an engine need not count below 0 as the sidecar does.
-        # The order of rows on several partitions is unknown.
-        return frozenset(VIOLATIONS) if sums.overdrawn or sums.rows_unordered else frozenset()
 
     def _by_condition(self, progress: IngestProgress) -> frozenset[str]:
         # SEMANTICS 4.22: the condition may be wrong.
@@ -206,6 +201,12 @@ def _are_ignored(frontiers: Iterable[Frontier]) -> bool:
 def values_in_doubt(sums: CellTotals) -> bool:
     """Return whether values are wrong in most cells of which all events were answered (SEMANTICS 2.29)."""
     return sums.results.get("wrong_value", 0) > sums.results.get("correct", 0)
+
+
+def _by_table(sums: CellTotals) -> frozenset[str]:
+    # SEMANTICS 2.35: the log of a table lacks changes, and an engine need not count below 0 as the sidecar does.
+    # The order of rows on several partitions is unknown.
+    return frozenset(VIOLATIONS) if sums.overdrawn or sums.rows_unordered else frozenset()
 
 
 def by_fit(sums: CellTotals) -> frozenset[str]:

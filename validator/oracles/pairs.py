@@ -54,7 +54,10 @@ def unsound(id_counts: IdCounts, is_right: Bools, it: Interval) -> tuple[Bools, 
     allowed[both] = _copies_of_pairs(id_counts, left[both], right[both], it)
     if it.join != "inner":
         alone = (lefts == 1) & (rights == 0)
-        copies = id_counts.expected if it.join == "left" else _Placed.of_inputs(id_counts, is_right, it).with_partner()
+        copies = id_counts.expected
+        if it.join == "semi":
+            placed = _Placed.of_inputs(id_counts, is_right, it)
+            copies = placed.with_partner(np.ones(len(placed.group), dtype=np.bool_))
         allowed[alone] = copies[left[alone]]
     order = np.lexsort((np.arange(many), right, left))
     firsts = run_starts(left[order], right[order])
@@ -138,10 +141,9 @@ class _Placed:
         times, untils = id_counts.time_us[at], id_counts.until_us[at]
         return _Placed(it, len(id_counts.cell), group, id_counts.cell[group], times, untils, is_right[group])
 
-    def with_partner(self) -> Ints:
-        """Return how many left events have a partner, per (cell, id)."""
-        partners = self._partners(np.ones(len(self.group), dtype=np.bool_))
-        return counts(self.group, ~self.of_right & (partners > 0), self.size)
+    def with_partner(self, chosen: Bools) -> Ints:
+        """Return how many of the ``chosen`` left events have a chosen partner, per (cell, id)."""
+        return counts(self.group, chosen & ~self.of_right & (self._partners(chosen) > 0), self.size)
 
     def _partners(self, chosen: Bools) -> Ints:
         found = np.zeros(len(self.group), dtype=np.int64)
@@ -210,12 +212,12 @@ class _Events(_Placed):
 
     def due(self, chosen: Bools) -> _Due:
         """Return what the engine owes if it uses the events for which ``chosen`` holds."""
-        partners = np.where(chosen, self._partners(chosen), 0)
         if self.it.join == "semi":
             # SEMANTICS 2.12: a left event is owed if one of its partners is.
-            owed = counts(self.group, ~self.of_right & (partners > 0), self.size)
+            owed = self.with_partner(chosen)
             return _Due(np.zeros_like(owed), owed)
-        return _Due(totals(self.group, partners, self.size), counts(self.group, chosen & self.alone, self.size))
+        pairs = totals(self.group, np.where(chosen, self._partners(chosen), 0), self.size)
+        return _Due(pairs, counts(self.group, chosen & self.alone, self.size))
 
 
 def _copies_of_pairs(id_counts: IdCounts, left: Ints, right: Ints, it: Interval) -> Ints:

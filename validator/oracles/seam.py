@@ -368,7 +368,7 @@ class Oracle(Frozen):
     def hidden_inputs_lose(self) -> bool:
         """Whether an unreadable record of an input may explain missing contributions."""
         # SEMANTICS 2.35, 2.37: it may remove a row, so that a result rightly states fewer, or an event owes none.
-        return self.reads.signed or self.owes_by_rows
+        return self.follows_inputs
 
     @property
     def may_skip(self) -> bool:

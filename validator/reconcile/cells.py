@@ -62,23 +62,28 @@ FACT_COLUMNS: Final = (
 
 def contributing(facts: pa.Table) -> pa.Table:
     """Return the fact rows that contribute to a cell."""
-    return _chosen(facts, pc.and_kleene(pc.equal(facts["kind"], Kind.FACT.value), _has(facts, CONTRIBUTING)))
+    return _chosen(facts, _has(facts, CONTRIBUTING))
 
 
 def of_cells(facts: pa.Table) -> pa.Table:
     """Return the fact rows with ids of a cell: those that contribute to it, and those of events that contribute to no
     cell (status `UNOWED`)."""
-    return _chosen(facts, pc.and_kleene(pc.equal(facts["kind"], Kind.FACT.value), _has(facts, WITH_A_CELL)))
+    return _chosen(facts, _has(facts, WITH_A_CELL))
 
 
-def _has(facts: pa.Table, statuses: Collection[int]) -> pa.ChunkedArray:
-    """Return which rows have one of these statuses."""
-    return pc.is_in(facts["status"], pa.array(statuses, facts["status"].type))
+def _has(facts: pa.Table, statuses: Collection[int]) -> Bools:
+    """Return which fact rows have one of these statuses."""
+    found = pc.is_in(facts["status"], pa.array(statuses, facts["status"].type))
+    return np.asarray(is_one_of(facts["kind"], Kind.FACT.value) & found.to_numpy(), dtype=np.bool_)
 
 
-def _chosen(facts: pa.Table, rows: pa.ChunkedArray) -> pa.Table:
-    """Return the selected rows. If all are selected, as is usual, nothing is copied: the lists of ids may be long."""
-    return facts if pc.all(rows, skip_nulls=False).as_py() else facts.filter(rows)
+def _chosen(facts: pa.Table, rows: Bools) -> pa.Table:
+    """Return the selected rows. If they are neighbours, as all rows are, or those of a side in a batch, nothing is
+    copied: the lists of ids may be long."""
+    if not rows.any():
+        return facts.slice(0, 0)
+    first, end = int(rows.argmax()), len(rows) - int(rows[::-1].argmax())
+    return facts.slice(first, end - first) if rows[first:end].all() else facts.filter(pa.array(rows))
 
 
 def unowed(facts: pa.Table) -> pa.Table:
@@ -381,10 +386,7 @@ class Cells(Columns):
             mine = is_one_of(facts["side"], side.value)
             if mine.any():
                 self._fold_columns(side, rows[mine], mine, column)
-                # A batch has its facts side by side, and a slice copies nothing.
-                first, end = int(mine.argmax()), len(mine) - int(mine[::-1].argmax())
-                given = facts.slice(first, end - first) if mine[first:end].all() else facts.filter(pa.array(mine))
-                self._fold_side(side, rows[mine], given)
+                self._fold_side(side, rows[mine], _chosen(facts, mine))
         return changed
 
     def _fold_columns(

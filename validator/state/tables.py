@@ -328,8 +328,11 @@ def _bins(folder: Path, files: Sequence[dict[str, Any]]) -> Iterator[list[dict[s
     Files that stay alone are left out."""
     of_epoch = itemgetter("partition.epoch")
     for _, same in groupby(sorted(files, key=of_epoch), of_epoch):
+        of_one = list(same)
+        if len(of_one) == 1:
+            continue
         taken, size, memory = list[dict[str, Any]](), 0, 0
-        for one in same:
+        for one in of_one:
             more, in_memory = one["size_bytes"], _bytes_in_memory(folder / one["path"])
             if taken and (size + more > COMPACTED_BYTES or memory + in_memory > _JOINED_BYTES):
                 if len(taken) > 1:
