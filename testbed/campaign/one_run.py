@@ -90,6 +90,10 @@ class RunFailed(Exception):
     exit_status = 3
 
 
+class OutOfTime(RunFailed):
+    """What the load asked for had not come in time: the rate may be too high. The message is a sentence."""
+
+
 class OneRun:
     """A run in its folder, which is removed at the end. Its processes have ended when `do` returns or raises."""
 
@@ -311,7 +315,7 @@ class OneRun:
         output = OutputWatch(TopicEnd(self._broker.bootstrap_servers, topic, self._partitions[topic]))
         while not output.look():
             if time.monotonic() > deadline:
-                raise RunFailed(f"The engine wrote no result within {READY_SECONDS_MAX:g} s of the load.")
+                raise OutOfTime(f"The engine wrote no result within {READY_SECONDS_MAX:g} s of the load.")
             self._look()
             self._stop.pause(_LOOK_SECONDS)
         return output
@@ -439,7 +443,7 @@ class OneRun:
         deadline = time.monotonic() + LOAD_END_SECONDS_MAX
         while load.is_running:
             if time.monotonic() > deadline:
-                raise RunFailed(f"The load generator did not end in time:\n{load.last_lines()}")
+                raise OutOfTime(f"The load generator did not end in time:\n{load.last_lines()}")
             self._look()
             self._stop.pause()
         if load.returncode != 0:
@@ -463,7 +467,7 @@ class OneRun:
         deadline = time.monotonic() + SIDECAR_END_SECONDS_MAX
         while sidecar.process.is_running:
             if time.monotonic() > deadline:
-                raise RunFailed(f"The sidecar did not end in time:\n{sidecar.process.last_lines()}")
+                raise OutOfTime(f"The sidecar did not end in time:\n{sidecar.process.last_lines()}")
             self._stop.pause()
         self.outputs = tuple(read_ledger(sidecar.state).series.outputs.values())
         path = sidecar.state / REPORT_FILE

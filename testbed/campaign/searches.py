@@ -13,12 +13,14 @@ from testbed.campaign import counters, search
 from testbed.campaign.counters import Row
 from testbed.campaign.journal import CampaignJournal
 from testbed.campaign.matrix import Run
+from testbed.campaign.one_run import OutOfTime
 from testbed.campaign.plan import CampaignPlan
 from testbed.campaign.result import RunResult
 from testbed.campaign.sampler import GROUP, Sample
 from testbed.campaign.search import Found, Observed, Search, Trial
 from validator.model.wording import plural
 from validator.publish.atomic import replace_file
+from validator.stream.failures import first_line
 
 FILE: Final = "search.md"
 _PHASES: Final = ("control", "failure", "recovery")
@@ -59,11 +61,13 @@ def do(
                 kept.append("started", run=one.name)
                 try:
                     found, samples, counted = environment.trial(one, tried)
+                    trial = search.judged(tried.rate, observed(found, samples, counted, tried), rules)
+                except OutOfTime as error:
+                    trial = Trial(rate, sustained=False, because=first_line(error).rstrip(".:"))
                 except BaseException as error:
                     kept.append("failed", run=one.name, reason=f"{type(error).__name__}: {error}")
                     raise
                 kept.append("done", run=one.name)
-                trial = search.judged(tried.rate, observed(found, samples, counted, tried), rules)
                 remembered[rate] = replace(trial, rate=rate)
                 search.write(plan.results, run.name, list(remembered.values()))
                 took = text_of(round(time.monotonic() - began))

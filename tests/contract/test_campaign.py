@@ -17,6 +17,7 @@ from testbed.campaign.counters import Row
 from testbed.campaign.journal import CUT_OFF
 from testbed.campaign.matrix import Run
 from testbed.campaign.plan import CampaignPlan
+from testbed.campaign.one_run import OutOfTime
 from testbed.campaign.result import RunResult
 from testbed.campaign.sampler import GROUP, Sample
 from testbed.checkout import ROOT, python_path
@@ -37,7 +38,9 @@ class FakeEnvironment:
         self.run = type(self).makes
 
     def trial(self, run: Run, plan: CampaignPlan) -> tuple[RunResult, list[Sample], list[Row]]:
-        """An engine that consumes `CAPACITY` events a second."""
+        """An engine that consumes `CAPACITY` events a second, and far above it writes no result."""
+        if plan.rate > 5 * CAPACITY:
+            raise OutOfTime("The engine wrote no result within 120 s of the load.")
         beyond = max(0, plan.rate - CAPACITY)
         samples = [Sample(s * 1_000_000, GROUP, lag_events=50 + beyond * s) for s in range(int(plan.phases.seconds))]
         return fake(run, offered_per_second=float(plan.rate)), samples, []

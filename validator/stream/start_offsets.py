@@ -10,7 +10,7 @@ from pathlib import Path
 
 from confluent_kafka import TopicPartition
 
-from validator.config.model import Config
+from validator.config.model import Config, Output
 from validator.model.frontier import NO_LOG, Frontier, Lookup, PartitionId
 from validator.model.progress import IngestProgress, OffsetGap
 from validator.reconcile.facts import Side
@@ -269,7 +269,8 @@ def shares(
         return {topic: max(10, limit * amount // whole) for topic, amount in backlog.items()}, True
     loose = {}
     for source in sources:
-        of_answers = max(1_000, limit // 20, min(backlog[source.topic], limit // 8))
+        has_lists = isinstance(source.configured, Output) and source.configured.fields.ids is not None
+        of_answers = max(1_000, limit // 20, min(backlog[source.topic], limit // (8 if has_lists else 2)))
         loose[source.topic] = limit if source.side in (Side.INPUT, Side.TABLE) else of_answers
     return loose, False
 
