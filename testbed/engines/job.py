@@ -39,7 +39,8 @@ _HANG_SECONDS = 5.0
 _NO_WAY_ON = (
     KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - its public name
     KafkaError.OFFSET_OUT_OF_RANGE,
-    KafkaError.FENCED_INSTANCE_ID,
+    # A fatal error as a message, such as that of a fenced instance: its `fatal()` is false, and nothing follows it.
+    KafkaError._FATAL,  # noqa: SLF001
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
 )
@@ -190,7 +191,7 @@ class Job:
     def _consumer_error(self, error: KafkaError) -> None:
         """Continue if the client retries by itself. Raises KafkaException if the instance is fenced or input is
         lost."""
-        if error.fatal() or error.code() in _NO_WAY_ON:
+        if error.code() in _NO_WAY_ON:
             raise KafkaException(error)
         log(f"consumer: {error.str()}")
 

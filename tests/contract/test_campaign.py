@@ -16,8 +16,8 @@ from testbed.campaign import command, formats, journal
 from testbed.campaign.counters import Row
 from testbed.campaign.journal import CUT_OFF
 from testbed.campaign.matrix import Run
-from testbed.campaign.plan import CampaignPlan
 from testbed.campaign.one_run import OutOfTime
+from testbed.campaign.plan import CampaignPlan
 from testbed.campaign.result import RunResult
 from testbed.campaign.sampler import GROUP, Sample
 from testbed.checkout import ROOT, python_path

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
@@ -20,7 +20,7 @@ from testbed.broker import EmbeddedBroker
 from testbed.engines import truth
 from testbed.engines.base import EngineError, MutantEngine, ReferenceEngine
 from testbed.engines.mutations import Mutation
-from testbed.engines.settings import EngineSettings
+from testbed.engines.settings import EngineSettings, Guarantee
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -250,6 +250,19 @@ def test_an_instance_that_stays_dead_is_replaced(bench: Bench) -> None:
     found = bench.handled()
     assert set(found) == set(range(1, 12_001))
     assert found.total() == 12_006, "the second load repeats six ids in another window"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("guarantee", get_args(Guarantee))
+def test_an_idle_instance_that_is_fenced_ends(bench: Bench, guarantee: Guarantee) -> None:
+    # Brokers also fence a member that they take for two, after one of them was away.
+    settings = bench.settings(guarantee=guarantee)
+    with ReferenceEngine(settings, bench.folder / "old") as old, ReferenceEngine(settings, bench.folder / "new") as new:
+        old.start()
+        old.ready()
+        new.start()
+        assert old.wait() == (1,)
+        new.ready()
 
 
 def test_results_are_those_of_the_input(bench: Bench) -> None:

@@ -256,9 +256,9 @@ def shares(
     """Topic -> most records per batch, and whether a backlog determined the limits.
 
     If more than ``limit`` records are unread, each topic gets a share in proportion to its backlog, so that results do
-    not run ahead of their inputs. Otherwise an input may use the whole ``limit``. Another topic may use a twentieth,
-    since a result carries many ids. If more of its records are unread, it may use their number, up to an eighth, to
-    save the fixed cost of further batches. It may always use 1,000.
+    not run ahead of their inputs. Otherwise an input may use the whole ``limit``, and another topic a twentieth. If
+    more of its records are unread, it may use their number, to save the fixed cost of further batches: up to a half, or
+    to an eighth if its records carry lists of ids. It may always use 1,000.
     """
     backlog = {source.topic: 0 for source in sources}
     for partition, frontier in progress.frontiers.items():
