@@ -257,8 +257,8 @@ def shares(
 
     If more than ``limit`` records are unread, each topic gets a share in proportion to its backlog, so that results do
     not run ahead of their inputs. Otherwise an input may use the whole ``limit``, and another topic a twentieth. If
-    more of its records are unread, it may use their number, to save the fixed cost of further batches: up to a half, or
-    to an eighth if its records carry lists of ids. It may always use 1,000.
+    more of its records are unread, it may use their number, to save the fixed cost of further batches: up to an eighth
+    if its records carry lists of ids, else up to its share of a half. It may always use 1,000.
     """
     backlog = {source.topic: 0 for source in sources}
     for partition, frontier in progress.frontiers.items():
@@ -267,11 +267,12 @@ def shares(
     whole = sum(backlog.values())
     if whole > limit:
         return {topic: max(10, limit * amount // whole) for topic, amount in backlog.items()}, True
-    loose = {}
-    for source in sources:
+    answers = [source for source in sources if source.side not in (Side.INPUT, Side.TABLE)]
+    loose = {source.topic: limit for source in sources}
+    for source in answers:
         has_lists = isinstance(source.configured, Output) and source.configured.fields.ids is not None
-        of_answers = max(1_000, limit // 20, min(backlog[source.topic], limit // (8 if has_lists else 2)))
-        loose[source.topic] = limit if source.side in (Side.INPUT, Side.TABLE) else of_answers
+        most = limit // (8 if has_lists else 2 * len(answers))
+        loose[source.topic] = max(1_000, limit // 20, min(backlog[source.topic], most))
     return loose, False
 
 
