@@ -28,14 +28,16 @@ _SIDES: Final = "join: inner, left: click, right: update"
 @dataclass(frozen=True)
 class Operation:
     """What the results are, as the sidecar's settings. ``inputs``: the topics; an instant has an event of each page on
-    each. ``overlapping``: windows that hold an event. ``at_once``: a result is the event, or the pair of events, of one
-    instant; else a window."""
+    each, on the second topic a little later. ``overlapping``: windows that hold an event. ``at_once``: a result is the
+    event, or the pair of events, of one instant; else a window. ``passed``: the first pages, whose events have results.
+    """
 
     oracle: str
     fields: str
     inputs: tuple[str, ...] = ("click",)
     overlapping: int = 1
     at_once: bool = False
+    passed: int = PAGES
 
     def config(self) -> Mapping[str, str]:
         """The sections of the sidecar's configuration."""
@@ -45,6 +47,13 @@ class Operation:
 
 OPERATIONS: Final[Mapping[str, Operation]] = {
     "passthrough": Operation("kind: passthrough", "key: page, event_time: windowStart, ids: clickIds", at_once=True),
+    "map": Operation("kind: map", "key: page, event_time: windowStart, ids: clickIds", at_once=True),
+    "filter": Operation(
+        "kind: filter, where: {path: page, one_of: [/page-0, /page-1, /page-2]}",
+        "key: page, event_time: windowStart, ids: clickIds",
+        at_once=True,
+        passed=3,
+    ),
     "sliding_window": Operation(
         f"kind: sliding_window, size: {WINDOW_MS}ms, slide: {WINDOW_MS // SLIDES}ms",
         f"{_WINDOW}, ids: clickIds",
@@ -54,7 +63,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         f"kind: windowed_join, {_SIDES}, size: {WINDOW_MS}ms", f"{_WINDOW}, {_BOTH}", ("click", "update")
     ),
     "interval_join": Operation(
-        f"kind: interval_join, {_SIDES}, bucket: {WINDOW_MS}ms",
+        f"kind: interval_join, {_SIDES}, after: {_STEP_MS - 1}ms, bucket: {WINDOW_MS}ms",
         f"key: page, event_time: windowStart, {_BOTH}",
         ("click", "update"),
         at_once=True,
@@ -85,15 +94,15 @@ def _records(of: Operation, names: list[str], instants: int) -> Iterator[tuple[s
                 yield from _windows(of, names, held, at_ms // slide_ms * slide_ms)
             fresh: list[list[list[str]]] = [[[] for _ in of.inputs] for _ in names]
             held = [*held, fresh][-of.overlapping :]
-        stamp = iso(at_ms)
+        stamps = [iso(at_ms + side * _STEP_MS // 2) for side in range(len(of.inputs))]
         for place, name in enumerate(names):
             number = str(1 + instant * PAGES + place)
             for side, topic in enumerate(of.inputs):
-                yield topic, f'{{"id":{number},"timestamp":"{stamp}","page":{name}}}', name
+                yield topic, f'{{"id":{number},"timestamp":"{stamps[side]}","page":{name}}}', name
                 held[-1][place][side].append(number)
-            if of.at_once:
+            if of.at_once and place < of.passed:
                 ids = ",".join(f'"{topic}Ids":[{number}]' for topic in of.inputs)
-                yield "output", f'{{"page":{name},"windowStart":"{stamp}",{ids}}}', name
+                yield "output", f'{{"page":{name},"windowStart":"{stamps[0]}",{ids}}}', name
     end_ms = -(-instants * _STEP_MS // slide_ms) * slide_ms
     for back in range(0 if of.at_once else of.overlapping):
         yield from _windows(of, names, held[-of.overlapping + back :], end_ms + back * slide_ms)

@@ -204,6 +204,8 @@ class RealEngineSettings(BaseModel):
         if self.join != "inner" and not self.joins:
             others = " or ".join(name for name, one in built().items() if len(one.streams) > 1)
             raise ValueError(f"join {self.join} has nothing to join in workload {self.workload}; use {others}")
+        if self.join != "inner" and operator_of(self.configured) == "interval":
+            raise ValueError(f"workload {self.workload} joins by interval, which needs join inner")
         return self
 
     @model_validator(mode="after")

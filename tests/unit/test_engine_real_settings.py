@@ -147,6 +147,8 @@ def test_a_left_join_reaches_the_engines_and_needs_two_inputs(tmp_path: Path) ->
         assert '"join": "left"' in (tmp_path / f"{engine.name}.json").read_text()
     with pytest.raises(ValidationError, match=r"join left .* sst; use mst"):
         settings(join="left")
+    with pytest.raises(ValidationError, match="nexmark_q20 joins by interval, which needs join inner"):
+        settings(workload="nexmark_q20", join="left")
 
 
 @pytest.mark.parametrize("engine", ["reference:exactly_once", "flink", "storm", "spark"])
