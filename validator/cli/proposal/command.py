@@ -14,19 +14,17 @@ import yaml
 from validator.cli.exits import PASS, UNKNOWN, UsageError
 from validator.cli.proposal.columns import TopicSample
 from validator.cli.proposal.file import text_of
+from validator.cli.proposal.named_schemas import schemas_named
 from validator.cli.proposal.proposal import propose
 from validator.cli.proposal.schema_files import formats_of
 from validator.codecs.one_record import Record
 from validator.config import overrides
 from validator.config.load import loads
 from validator.config.model import Config
-from validator.model.json_text import Unreadable
 from validator.model.schemas import NO_SCHEMAS, Schemas
 from validator.model.terminal import plain
 from validator.model.wording import plural
 from validator.oracles.guesses import copying
-from validator.settings.formats.guesses import schema_header
-from validator.settings.formats.registered import framed
 from validator.settings.formats.seam import Part
 from validator.stream import sampling
 from validator.stream.bounded import Ended, bounded
@@ -138,27 +136,11 @@ def _schemas(config: Config, samples: Iterable[TopicSample]) -> Schemas:
     """The schemas that the records name."""
     if config.schema_registry is None:
         return NO_SCHEMAS
-    named: set[int | str] = set()
     parts: tuple[Part, ...] = ("value", "key")
-    for sample in samples:
-        for record in sample.records:
-            for part in parts:
-                raw = record.value if part == "value" else record.key
-                header = next((value for name, value in record.headers if name == schema_header(part)), None)
-                if isinstance(raw, bytes):
-                    named |= _named(raw, header if isinstance(header, bytes) else None)
+    named = {schema for sample in samples for part in parts for schema in schemas_named(sample, part)}
     registry = Registry(config.schema_registry, None, lambda _: None, threading.Event(), wait_seconds=3.0)
     try:
         registry.look_up(named)
     except RegistrySilent as silent:
         raise SampleFailed(f"config init: {silent}; check --registry.") from None
     return registry.schemas
-
-
-def _named(raw: bytes, header: bytes | None) -> set[int | str]:
-    try:
-        schema = framed(raw, header).schema
-    except Unreadable:
-        return set()
-    # Numbers in eight bytes begin with zeros, too.
-    return {schema} if schema else set()

@@ -14,8 +14,8 @@ from validator.cli.proposal.columns import Columns, TopicSample, columns_of
 from validator.cli.proposal.further import further_values
 from validator.cli.proposal.lateness import lateness_of
 from validator.cli.proposal.matches import FEW
+from validator.cli.proposal.named_schemas import schemas_named
 from validator.cli.proposal.proof import Proof, Prover
-from validator.model.json_text import wire_prefix
 from validator.model.schemas import NO_SCHEMAS, Schemas
 from validator.model.wording import plural
 from validator.oracles.guesses import copying
@@ -29,6 +29,7 @@ _AFTER_PROOF: Final = 4
 _TRIED_MOST: Final = 100
 """Candidates of a group that are tried: the likely ones come first."""
 _REJECTED_MOST: Final = 4
+_NAMED_MOST: Final = 5
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def _proposal(
 ) -> Proposal:
     tried: list[tuple[Candidate, Proof]] = []
     best: tuple[Candidate, Proof] | None = None
-    doubts = (*_unreadable((*of_inputs, *of_outputs)), *_of_patterns((*of_inputs, *of_outputs)))
+    doubts = (*_unreadable((*of_inputs, *of_outputs), prover.schemas), *_of_patterns((*of_inputs, *of_outputs)))
     of_operations = tuple(_of_operations(of_inputs))
     too_short = "The sample has no window whose events are all in it: it may be too short. Try more with --records."
     if all(one.records for one in (*of_inputs, *of_outputs)):
@@ -268,18 +269,28 @@ def _ordered(document: Mapping[str, Any]) -> dict[str, Any]:
     return {name: document[name] for name in names if name in document}
 
 
-def _unreadable(topics: Sequence[Columns]) -> Iterator[str]:
+def _unreadable(topics: Sequence[Columns], schemas: Schemas) -> Iterator[str]:
     for one in topics:
         if not one.records:
             yield f"{one.topic} has no visible record with a value."
         elif one.format in (None, "bytes"):
-            framed = any(wire_prefix(record.value or b"") for record in one.records)
             fix = f"if they are Avro or Protobuf, name a file with --schema {one.topic}=FILE; else write format"
-            if framed:
-                fix = "name the registry with --registry"
-            elif one.sample.formats:
+            if one.sample.formats:
                 fix = "the file of --schema does not fit them"
+            elif named := schemas_named(one.sample, "value"):
+                fix = _of_schemas(named, schemas)
             yield f"No format reads the values of {one.topic}: {fix}."
+
+
+def _of_schemas(named: Sequence[int | str], schemas: Schemas) -> str:
+    """Why values that name these schemas are not read."""
+    if not all(one in schemas for one in named):
+        return "name the registry with --registry"
+    absent = [one for one in named if schemas[one] is None]
+    some = ", ".join(map(str, (absent or named)[:_NAMED_MOST]))
+    if absent:
+        return f"the registry does not have schema {some}, which they name"
+    return f"they name schema {some} of the registry, and are no values of it"
 
 
 def _of_operations(inputs: Sequence[Columns]) -> Iterator[str]:
