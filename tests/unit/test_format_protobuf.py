@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import pickle
 import random
+import re
 import struct
 from decimal import Decimal
 from pathlib import Path
@@ -350,9 +351,11 @@ def test_events_decode_with_a_file_of_descriptors(tmp_path: Path) -> None:
     for given, prefix in (({}, b""), ({"schema_id": "prefix"}, b"\0\0\0\0\5" + ORDER)):
         decoder = pickle.loads(pickle.dumps(RecordDecoder(entry(fields, **given))))
         assert decoder.decode(Record(prefix + raw)) == Event(5, '["/a","RED"]', 1_000_000)
-    with pytest.raises(ValueError, match=r"price\.unit is not in shop\.Order"):
-        entry({**fields, "id": "price.unit"})
-    entry({**fields, "id": "items.0.sku"})
+    for path in ("price.unit", "price.scale", "at.seconds", "paid.euros", "items.0.at"):
+        with pytest.raises(ValueError, match=f"{re.escape(path)} is not in shop.Order; use one of id, page"):
+            entry({**fields, "id": path, "event_time": "$timestamp"})
+    for path in ("items.0.sku", "paid.cents"):
+        entry({**fields, "id": path})
     schema["message"] = "shop.Nothing"
     with pytest.raises(ValueError, match=r"use one of google\.protobuf\.Timestamp, m\.Money, shop\.Other, shop\.Order"):
         entry(fields)

@@ -61,7 +61,8 @@ def _has(descriptor: Descriptor, path: list[str]) -> bool:
     if not path:
         return True
     field = descriptor.fields_by_name.get(path[0])
-    if field is None:
+    # A time, a decimal and a wrapper are one value.
+    if field is None or descriptor.full_name in _WELL_KNOWN:
         return False
     rest = path[1:]
     if (entry := _map_entry(field)) is not None:
