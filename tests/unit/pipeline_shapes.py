@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -540,6 +541,33 @@ def days() -> Shape:
         86_400_000,
         lambda start, key, ids: one({"k": key, "ws": start, "ids": ids}),
     )
+
+
+def _days_of_copenhagen(first: datetime) -> Shape:
+    """A week of windows that begin at midnight of Copenhagen."""
+    begins = [round(datetime.timestamp(first.replace(day=first.day + n)) * 1_000) for n in range(8)]
+    hours = range(begins[0], begins[-1], 3_600_000)
+    cells = [[n for n, at in enumerate(hours) if begin <= at < end] for begin, end in pairwise(begins)]
+
+    def results(less: int) -> list[Record]:
+        return log(
+            one({"k": "shop", "ws": begin, "ids": ids[: len(ids) - less * (number == 3)]})
+            for number, (begin, ids) in enumerate(zip(begins, cells, strict=False))
+        )
+
+    given = log(one({"id": n, "k": "shop", "ts": at}) for n, at in enumerate(hours))
+    return Shape({"in": given}, {"out": results(0)}, {"out": results(1)})
+
+
+@shape
+def days_of_a_zone() -> Shape:
+    return _days_of_copenhagen(datetime(2026, 7, 6, tzinfo=ZoneInfo("Europe/Copenhagen")))
+
+
+@shape
+def days_over_a_change_of_clocks() -> Shape:
+    """One of the days has 23 hours."""
+    return _days_of_copenhagen(datetime(2026, 3, 24, tzinfo=ZoneInfo("Europe/Copenhagen")))
 
 
 @shape

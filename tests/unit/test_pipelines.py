@@ -134,6 +134,15 @@ def test_aggregates_of_fields_are_proposed_beside_the_count() -> None:
     assert "18 of 18 windows" in proposal.proof
 
 
+def test_days_of_a_zone_are_known_by_a_change_of_its_clock() -> None:
+    summer, change = (proposed(SHAPES[name]()) for name in ("days-of-a-zone", "days-over-a-change-of-clocks"))
+    days = {"kind": "tumbling_window", "size": "1d"}
+    assert summer.document["oracle"] == {**days, "offset": "22h"}
+    assert any("write oracle.time_zone instead of the offset" in doubt for doubt in summer.doubts)
+    assert change.document["oracle"] == {**days, "time_zone": "Europe/Berlin"}
+    assert any("Other time zones may have changed their clocks" in doubt for doubt in change.doubts)
+
+
 def test_a_table_whose_rows_have_not_changed_yet_is_proposed_as_a_table() -> None:
     """Insertions alone fit as well, until a row is removed."""
     counts: Counter[str] = Counter()

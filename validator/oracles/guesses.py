@@ -262,15 +262,18 @@ def _zoned(claims: Sequence[Claim], named: int | None) -> Iterator[Guess]:
     steps = Counter(later - earlier for earlier, later in pairwise(starts))
     if not steps or (size := named or steps.most_common(1)[0][0]) % HOUR or len(steps) == 1:
         return
+    found: list[tuple[int, str]] = []
     for zone in ZONES:
         offsets = {(start + offset_us(zone, start)) % size for start in starts}
         if len(offsets) == 1 and len({offset_us(zone, start) for start in starts}) > 1:
-            oracle = {"kind": "tumbling_window", "size": format_duration(size), "time_zone": zone}
-            if offset := offsets.pop():
-                oracle["offset"] = format_duration(offset)
-            said = f"Other time zones may have changed their clocks on the same day as {zone}."
-            yield Guess(oracle, f"windows of {format_duration(size)} in {zone}", (said,), uses_end=False)
-            return
+            found.append((offsets.pop(), zone))
+    # Zones that change their clocks together differ in the offset only. Days begin at midnight.
+    for offset, zone in sorted(found, key=lambda it: it[0] > 0)[:1]:
+        oracle = {"kind": "tumbling_window", "size": format_duration(size), "time_zone": zone}
+        if offset:
+            oracle["offset"] = format_duration(offset)
+        said = f"Other time zones may have changed their clocks on the same day as {zone}."
+        yield Guess(oracle, f"windows of {format_duration(size)} in {zone}", (said,), uses_end=False)
 
 
 def on_wall_clock(claims: Sequence[Claim]) -> Iterator[Guess]:
