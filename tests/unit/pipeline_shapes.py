@@ -17,6 +17,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import fastavro
+import msgpack
 
 from generator.wire import timestamp_text
 from testbed.engines.core import LateEvent, Result
@@ -645,6 +646,21 @@ def csv_lines() -> Shape:
 
 
 @shape
+def packed_maps() -> Shape:
+    """MessagePack in values and keys."""
+
+    def packed(value: Any, key: Any) -> Record:
+        return one(msgpack.packb(value), msgpack.packb(key))
+
+    return listed(
+        rows(120, 1_000),
+        lambda row: packed({"id": row[0], "ts": row[2]}, {"page": row[1]}),
+        10_000,
+        lambda start, key, ids: packed({"start": start, "ids": ids}, {"page": key}),
+    )
+
+
+@shape
 def clock_of_the_session() -> Shape:
     """Flink SQL names windows by the clock of its session."""
 
@@ -652,6 +668,20 @@ def clock_of_the_session() -> Shape:
         return one({"k": key, "window_start": text(start, "%Y-%m-%d %H:%M:%S", "Asia/Tokyo"), "ids": ids})
 
     return listed(rows(200, 1_000), lambda row: one({"id": row[0], "k": row[1], "ts": row[2]}), 60_000, result)
+
+
+@shape
+def counts_on_the_clock_of_the_session() -> Shape:
+    """Flink SQL's `TUMBLE` over a `TIMESTAMP_LTZ`, without ids."""
+    events = rows(240, 1_700, ("EUR", "USD"))
+
+    def results(less: int) -> Iterable[Record]:
+        for number, ((start, key), ids) in enumerate(windows(events, 60_000).items()):
+            named = [text(at, "%Y-%m-%d %H:%M:%S", "Asia/Tokyo") for at in (start, start + 60_000)]
+            stated = {"window_start": named[0], "window_end": named[1], "orders": len(ids) - less * (number == 3)}
+            yield one({"currency": key, **stated})
+
+    return counted(("in", "out"), [one({"currency": key, "ts": at}) for _, key, at in events], results)
 
 
 @shape

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,19 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from generator.workloads.kinds import built
 from tests.unit.local_run import judged
-from tests.unit.pipeline_shapes import GALLERY, SHAPES, START_MS, VALIDATION, Shape, backlogs, listed, log, one, rows
+from tests.unit.pipeline_shapes import (
+    GALLERY,
+    SHAPES,
+    START_MS,
+    VALIDATION,
+    Shape,
+    backlogs,
+    copied,
+    listed,
+    log,
+    one,
+    rows,
+)
 from tests.unit.proposals import proposed
 from tests.unit.workload_shapes import workload_shape
 from tests.worlds import some
@@ -141,6 +154,29 @@ def test_days_of_a_zone_are_known_by_a_change_of_its_clock() -> None:
     assert any("write oracle.time_zone instead of the offset" in doubt for doubt in summer.doubts)
     assert change.document["oracle"] == {**days, "time_zone": "Europe/Berlin"}
     assert any("Other time zones may have changed their clocks" in doubt for doubt in change.doubts)
+
+
+def test_counts_on_a_wall_clock_are_recognised() -> None:
+    proposal = proposed(SHAPES["counts-on-the-clock-of-the-session"]())
+    oracle = proposal.document["oracle"]
+    assert (oracle["size"], oracle["time_zone"], oracle["named"]) == ("1m", "Asia/Tokyo", "wall_time")
+    assert proposal.document["inputs"][0]["fields"]["event_time"] == {"path": "ts", "unit": "ms"}
+    assert "The starts of windows are 9h off UTC, like the clock of Asia/Tokyo." in proposal.doubts
+    assert not any("record's timestamp" in doubt for doubt in proposal.doubts)
+
+
+def test_an_engine_that_damages_some_keys_is_not_judged_by_another_key() -> None:
+    """Case 23: the key Zürich is decomposed in results."""
+    events = [{"id": n, "k": key, "ts": at} for n, key, at in rows(40, 1, ("Z\u00fcrich", "Genf", "Basel", "Bern"))]
+    results = [{**event, "k": unicodedata.normalize("NFD", event["k"])} for event in events]
+    proposal = proposed(copied(("in", "out"), *([one(it) for it in of] for of in (events, results))))
+    assert (proposal.is_proven, proposal.share) == (False, 0.75)
+    assert [part["fields"]["key"] for part in (*proposal.document["inputs"], *proposal.document["outputs"])] == [
+        "k",
+        "k",
+    ]
+    assert any("k of a result differs from that of its event in 25%" in doubt for doubt in proposal.doubts)
+    assert any("10 of 40 do not agree" in doubt for doubt in proposal.doubts)
 
 
 def test_a_table_whose_rows_have_not_changed_yet_is_proposed_as_a_table() -> None:

@@ -281,14 +281,41 @@ def on_wall_clock(claims: Sequence[Claim]) -> Iterator[Guess]:
     zones = list(_wall_time_zones(claims)) if claims else []
     if not zones:
         return
-    zone, ahead = zones[0]
+    ahead = zones[0][1]
     moved = [claim._replace(start=claim.start - ahead, end=None) for claim in claims]
-    others = f" So are those of {', '.join(name for name, _ in zones[1:])}." if len(zones) > 1 else ""
-    doubt = f"The starts of windows are {format_duration(abs(ahead))} off UTC, like the clock of {zone}.{others}"
     for guess in of_claims(moved):
-        oracle = {name: value for name, value in guess.oracle.items() if name != "offset"}
-        oracle |= {"time_zone": zone, "named": "wall_time"}
-        yield Guess(oracle, f"{guess.label} on the clock of {zone}", (doubt,), uses_end=False)
+        yield _on_clock([zone for zone, _ in zones], ahead, guess, claims[0].start)
+
+
+def of_starts_on_a_clock(starts: Sequence[int], ends: Sequence[int | None], first: int, last: int) -> Iterator[Guess]:
+    """Yield as `of_starts`, of results that may write times on the clock of a zone: the zones with whose clocks the
+    most windows are about events come first. ``first``, ``last``: times of the events."""
+    zones: dict[int, list[str]] = {0: []}
+    for zone in ZONES:
+        if (ahead := offset_us(zone, first)) == offset_us(zone, last):
+            zones.setdefault(ahead, []).append(zone)
+    step = step_of(starts)
+    within = {ahead: sum(first - step < start - ahead <= last for start in starts) for ahead in zones}
+    for ahead in sorted(zones, key=lambda it: (-within[it], it != 0)):
+        moved = [start - ahead for start in starts]
+        guesses = of_starts(moved, [None if end is None else end - ahead for end in ends])
+        if not ahead:
+            yield from guesses
+        elif within[ahead]:
+            yield from (_on_clock(zones[ahead], ahead, guess, starts[0]) for guess in guesses)
+
+
+def _on_clock(zones: Sequence[str], ahead: int, guess: Guess, start: int) -> Guess:
+    """These windows on the clock of the first zone. ``start``: one of them, as results write it."""
+    zone, *others = zones
+    oracle = {name: value for name, value in guess.oracle.items() if name != "offset"}
+    period = oracle.get("slide", oracle.get("size"))
+    if period is not None and (offset := start % parse_duration(period)):
+        oracle["offset"] = format_duration(offset)
+    oracle |= {"time_zone": zone, "named": "wall_time"}
+    more = f" So are those of {', '.join(others)}." if others else ""
+    doubt = f"The starts of windows are {format_duration(abs(ahead))} off UTC, like the clock of {zone}.{more}"
+    return Guess(oracle, f"{guess.label} on the clock of {zone}", (doubt,), uses_end=False)
 
 
 def joined(windows: Guess, left: str, right: str, *, join: str) -> Guess:

@@ -46,6 +46,7 @@ from validator.oracles.guesses import (
     joined,
     of_claims,
     of_starts,
+    of_starts_on_a_clock,
     on_wall_clock,
     running,
     size_after_last,
@@ -94,6 +95,8 @@ class Candidate:
     linked: Linked | None = None
     refuted: str | None = None
     """Why it would accuse the pipeline, as a sentence, although its proof holds."""
+    has_unequal_key: bool = False
+    """Whether some results have another key than their event."""
 
     @property
     def is_by_ids(self) -> bool:
@@ -299,14 +302,17 @@ def _of_one_id(topics: _Topics, named: Named) -> Iterator[Candidate]:
     if where is None and len(rest) > len({(link.source, link.event) for link in named.links}):
         # A minimum or a last value is that of an event, too.
         return
-    unlike = list(_nearly_equal(topics, named))
+    unlike = _nearly_equal(topics, named)
     in_time = list(_equal_times(topics, named))
     names = [text for text in output.texts[named.paths[0]] if text is not None]
     if not in_time and (len(set(names)) < ENOUGH * len(names) or not any(key.values > 1 for key in fields)):
         # A minimum so far is that of an event, too, and stays the same.
         return
     content = tuple(KeyField(path, (path,) * len(inputs), len(links)) for path in named.content)
-    keys = content or (_key_of_copies(topics, fields, named),)
+    key = _key_of_copies(topics, fields, named)
+    # An engine that damages the key must not be judged by another one, with which all is right.
+    unequal = None if content or key is not None else max(unlike, key=lambda it: unlike[it], default=None)
+    keys = content or (key or unequal or KeyField(named.paths[0], named.ids, len(named.links)),)
     linked = _linked(topics, some)
     comments = {"id": _id_comment(named), "key": _key_comment(keys)}
     claim = "{right} of {of} events that the newest results name are in results for their times and keys"
@@ -315,7 +321,7 @@ def _of_one_id(topics: _Topics, named: Named) -> Iterator[Candidate]:
             inputs[link.source].records[link.event].value == output.records[link.result].value for link in links[:100]
         )
         doubts = list(_doubts(topics, keys, at, time))
-        doubts += unlike
+        doubts += [_of_unequal(one, 1 - share, is_key=one == unequal) for one, share in unlike.items()]
         if named.content:
             said = " and ".join(named.content)
             doubts.append(f"No field identifies an event, so {said} do together: equal events are only counted.")
@@ -333,7 +339,8 @@ def _of_one_id(topics: _Topics, named: Named) -> Iterator[Candidate]:
         document = topics.document(keys, at, named.ids, stated, "id", guess.oracle)
         _settle_repeats(topics, named, guess, document)
         _settle_disorder(topics, at, linked, document)
-        yield Candidate(document, guess.label, claim, comments, tuple(doubts), linked)
+        is_unequal = unequal is not None
+        yield Candidate(document, guess.label, claim, comments, tuple(doubts), linked, has_unequal_key=is_unequal)
     if not in_time:
         yield from _running(topics, named, keys, {"id": named.paths[0]}, "id", comments, linked)
 
@@ -425,7 +432,12 @@ def _counting(topics: _Topics, keys: Sequence[KeyField], windows: _Windows, coun
     if output.changes is not None:
         emissions = ("cumulative",)
     said = " and ".join(key.events[0] for key in keys)
-    for guess in of_starts(starts, ends) if starts else ():
+    events = [instant for time in at for instant in time.instants if instant is not None]
+    guesses: Iterator[Guess] = iter(())
+    if starts and events:
+        is_utc = start.has_zone
+        guesses = of_starts(starts, ends) if is_utc else of_starts_on_a_clock(starts, ends, min(events), max(events))
+    for guess in guesses:
         for emission, aggregate in product(emissions, aggregates()):
             name = _value_name(count)
             oracle = {**guess.oracle, "values": {name: aggregate}}
@@ -710,7 +722,7 @@ def _equal_times(topics: _Topics, named: Named) -> Iterator[tuple[tuple[Time, ..
     yield from ((at, time) for _, at, time in sorted(found, key=lambda it: it[0])[:2])
 
 
-def _key_of_copies(topics: _Topics, fields: Sequence[KeyField], named: Named) -> KeyField:
+def _key_of_copies(topics: _Topics, fields: Sequence[KeyField], named: Named) -> KeyField | None:
     """The key of a pipeline that copies events: the Kafka key, or another field that they have in common."""
     inputs, output = topics.inputs, topics.output
     times = {time.path for one in (*inputs, output) for time in one.times}
@@ -721,20 +733,26 @@ def _key_of_copies(topics: _Topics, fields: Sequence[KeyField], named: Named) ->
     named_as_id = [key for key in usable if looks_like_id(key.result) or looks_like_id(key.events[0])]
     texts = [key for key in usable if all(type(it) is str or it is None for it in output.scalars[key.result])]
     chosen = next((chosen_key(of, inputs) for of in (as_kafka, named_as_id, texts, usable) if of), ())
-    most = max(chosen, key=lambda key: key.values, default=None)
-    return most or KeyField(named.paths[0], named.ids, len(named.links))
+    return max(chosen, key=lambda key: key.values, default=None)
 
 
 def _is_as_frequent(one: Columns, path: str, other: str) -> bool:
     return one.share(path) >= one.share(other)
 
 
-def _nearly_equal(topics: _Topics, named: Named) -> Iterator[str]:
-    """Doubts about fields of the same name that differ in some results."""
-    found = key_fields(topics.inputs, topics.output, named.links, named.ids, named.paths, least=0.5)
-    for key, share in found:
-        if share < ENOUGH and key.events[0] == key.result:
-            yield f"{key.result} of a result differs from that of its event in {1 - share:.0%}, so it is not the key."
+def _nearly_equal(topics: _Topics, named: Named) -> dict[KeyField, float]:
+    """Fields of the same name that differ in some results -> the share in which they are equal."""
+    times = {time.path for time in topics.output.times}
+    found = key_fields(topics.inputs, topics.output, named.links, named.ids, (*named.paths, *times), least=0.5)
+    named_alike = {key: share for key, share in found if share < ENOUGH and set(key.events) == {key.result}}
+    return {key: share for key, share in named_alike.items() if key.values > 1 and not _is_measure(topics, key)}
+
+
+def _of_unequal(key: KeyField, share: float, *, is_key: bool) -> str:
+    differs = f"{key.result} of a result differs from that of its event in {share:.0%}"
+    if is_key:
+        return f"{differs}. The file takes it for the key: if the pipeline changes it, name another field."
+    return f"{differs}, so it is not the key."
 
 
 def _is_kafka_key(one: Columns, path: str) -> bool:
@@ -866,7 +884,11 @@ def _doubts(topics: _Topics, keys: Sequence[KeyField], at: tuple[Time, ...], sta
         yield f"All sampled results have the same {said}, so it may not be the key."
     for one, time in zip(topics.inputs, at, strict=True):
         if time.path == "$timestamp":
-            yield f"No field of {one.topic} is a time that fits, so the record's timestamp is taken as event time."
+            others = list(dict.fromkeys(it.path for it in one.times if it.path != time.path))
+            least = (
+                f"{' and '.join(others)} of {one.topic} fit less well" if others else f"{one.topic} has no other time"
+            )
+            yield f"The event time is the record's timestamp: {least}."
     of_patterns: dict[str, list[Time]] = defaultdict(list)
     for time in (*at, *(() if start is None else (start,))):
         of_patterns[time.form.get("pattern", "")].append(time)

@@ -118,7 +118,8 @@ def _proposal(
             if better is not None and (best is None or _rank(better) > _rank(best)):
                 best, tried = better, proven
             # Results that name ids of events are about them, even if the sample shows violations.
-            if best is not None and (_is_proven(best[1]) or (best[0].is_by_ids and best[1].share >= _LIKELY)):
+            of_events = best is not None and (best[0].is_by_ids or best[0].has_unequal_key)
+            if best is not None and (_is_proven(best[1]) or (of_events and best[1].share >= _LIKELY)):
                 break
     if best is None:
         document = {**settings, **_guess(of_inputs, of_outputs)}

@@ -28,6 +28,8 @@ _LARGEST: Final = 2**53
 """A larger number in eight bytes is rather a floating-point number."""
 _YEAR_2000_MS, _YEAR_2100_MS = 946_684_800_000, 4_102_444_800_000
 _LONG: Final = 8
+_FIRST_PACKED: Final = 0x80
+"""The least first byte of MessagePack's maps, arrays and texts. Smaller ones are whole values, numbers."""
 _FIRST_PRINTED, _LAST_PRINTED = b" ~"
 _LAID_OUT_MOST: Final = 1_000
 """Values in which fields at fixed places are looked for."""
@@ -105,6 +107,9 @@ def _settings(raws: Sequence[bytes], part: Part, schemas: Schemas, headers: Sequ
     if sum(one in (b"{", b"[", b'"') for one in first) >= ENOUGH * len(raws):
         yield "json"
     if not _are_texts(raws):
+        # Of other binary formats, hardly a value is MessagePack as a whole.
+        if sum(raw[0] >= _FIRST_PACKED and len(raw) > 1 for raw in raws) >= ENOUGH * len(raws):
+            yield "msgpack"
         sizes = {len(raw) for raw in raws}
         if len(sizes) == 1:
             yield from _OF_SIZE.get(min(sizes), ())
