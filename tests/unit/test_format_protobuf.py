@@ -7,6 +7,7 @@ import pickle
 import random
 import re
 import struct
+import uuid
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
@@ -243,6 +244,32 @@ def test_batches_are_read_as_single_values(place: Any) -> None:
                     assert value == cell, (path, one)
                     count += 1
     assert count > 5_000
+
+
+@pytest.mark.parametrize("of_file", [False, True])
+def test_batches_with_ids_in_headers_are_read_as_single_values(of_file: bool) -> None:
+    guid = uuid.UUID(int=5)
+    read = ProtobufReader(None, "", "headers", {7: SCHEMA, str(guid): SCHEMA, 8: None}, "h")
+    if of_file:
+        file = descriptor_pb2.FileDescriptorSet(file=[_timestamp(), money(), shop()])
+        read = ProtobufReader(file.SerializeToString(), "shop.Order", "headers", None, "h")
+    chance, by_id, by_guid = random.Random(6), b"\0\0\0\0\7", b"\1" + guid.bytes
+    kinds = [
+        (by_id + ORDER, b""), (by_guid + ORDER, b""), (None, by_id + ORDER), (by_guid + b"\0", b""), (by_id, b""),
+        (by_id + b"\x80", b""), (b"\0\0\0\0\x08" + ORDER, b""), (b"\2", b""),
+    ]  # fmt: skip
+    headers, raws = zip(*((header, start + random_order(chance)) for header, start in kinds * 50), strict=True)
+    columns = read.read_columns(pa.array(raws, pa.binary()), SCALARS, [], pa.array(headers, pa.binary()))
+    assert columns is not None
+    ids = columns["id",].to_pylist()
+    for header, raw, found in zip(headers, raws, ids, strict=True):
+        try:
+            wanted: Any = read.value(raw, header)
+        except Unreadable:
+            wanted = {}
+        assert found is None or found == wanted["id"]
+    read_at = {kind for kind, found in zip(kinds * 50, ids, strict=True) if found is not None}
+    assert read_at == set(kinds[: 4 if of_file else 3]) | (set(kinds[6:7]) if of_file else set())
 
 
 def _timestamp() -> descriptor_pb2.FileDescriptorProto:

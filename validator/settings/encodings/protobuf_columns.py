@@ -21,7 +21,9 @@ from validator.model.schemas import Schemas
 from validator.settings.encodings.framed_columns import framed_columns, known_columns
 from validator.settings.encodings.packed_columns import Columns, Packed, floats_of, joined, of_good, of_zigzag
 from validator.settings.encodings.protobuf_values import DescriptorsInvalid, MessageReader, message_reader
-from validator.settings.formats.seam import Path
+from validator.settings.formats.protobuf import message_indexes
+from validator.settings.formats.registered import GUID_BYTES, PREFIX_BYTES
+from validator.settings.formats.seam import Path, Unreadable
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
@@ -65,11 +67,17 @@ class _Part(NamedTuple):
 
 
 def columns_of_file(
-    reader: MessageReader, values: pa.Array, paths: Sequence[Path], lists: Sequence[Path], *, is_framed: bool
+    reader: MessageReader,
+    values: pa.Array,
+    paths: Sequence[Path],
+    lists: Sequence[Path],
+    headers: pa.Array | None,
+    *,
+    is_framed: bool,
 ) -> Columns | None:
-    """As `ColumnReader.read_columns`, of messages of one type. ``is_framed``: Confluent's prefix is before them."""
+    """As `ColumnReader.read_columns`, of messages of one type. ``is_framed``: they name a schema, which is skipped."""
     if is_framed:
-        groups = [_indexes_of(values, rows, start) for _, rows, start in framed_columns(values, None)]
+        groups = [_indexes_of(values, headers, rows, start) for _, rows, start in framed_columns(values, headers)]
         parts = [group[1:] for group in groups if group is not None]
     else:
         parts = [(np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False)), 0)]
@@ -78,12 +86,12 @@ def columns_of_file(
 
 
 def columns_of_registry(
-    schemas: Schemas, values: pa.Array, paths: Sequence[Path], lists: Sequence[Path]
+    schemas: Schemas, values: pa.Array, paths: Sequence[Path], lists: Sequence[Path], headers: pa.Array | None
 ) -> Columns | None:
-    """As `ColumnReader.read_columns`, of messages that name their schema and type in Confluent's prefix."""
+    """As `ColumnReader.read_columns`, of messages that name their schema and type."""
     found = []
-    for schema, rows, start in known_columns(values, None, schemas, "PROTOBUF"):
-        group = _indexes_of(values, rows, start)
+    for schema, rows, start in known_columns(values, headers, schemas, "PROTOBUF"):
+        group = _indexes_of(values, headers, rows, start)
         if group is None:
             continue
         indexes, alike, begin = group
@@ -122,9 +130,19 @@ def _packed(values: pa.Array, rows: Ints, start: int) -> Packed | None:
     return Packed(content, places[:-1][rows] - first + start, places[1:][rows] - first)
 
 
-def _indexes_of(values: pa.Array, rows: Ints, start: int) -> tuple[tuple[int, ...], Ints, int] | None:
+def _indexes_of(
+    values: pa.Array, headers: pa.Array | None, rows: Ints, start: int
+) -> tuple[tuple[int, ...], Ints, int] | None:
     """Confluent's message indexes of the first of ``rows``, the rows with the same bytes, and where their message
     begins."""
+    if headers is not None and not start:
+        # Rows with the same header.
+        header = headers[int(rows[0])].as_py()
+        try:
+            indexes, _ = message_indexes(header, GUID_BYTES if header[0] else PREFIX_BYTES)
+        except Unreadable:
+            return None
+        return indexes, rows, 0
     packed = _packed(values, rows, start)
     if packed is None:
         return None

@@ -149,14 +149,12 @@ class ProtobufReader:
     def read_columns(
         self, values: pa.Array, paths: Sequence[Path], lists: Sequence[Path], headers: pa.Array | None = None
     ) -> Mapping[Path, pa.Array] | None:
-        """As `ColumnReader.read_columns`, of records that name their schema in the prefix, or none."""
+        """As `ColumnReader.read_columns`."""
         from validator.settings.encodings.protobuf_columns import columns_of_file, columns_of_registry
 
-        if headers is not None:
-            return None
         if self.schemas is None:
-            return columns_of_file(self.of_file, values, paths, lists, is_framed=self.place != "none")
-        return columns_of_registry(self.schemas, values, paths, lists)
+            return columns_of_file(self.of_file, values, paths, lists, headers, is_framed=self.place != "none")
+        return columns_of_registry(self.schemas, values, paths, lists, headers)
 
 
 def message_indexes(raw: bytes, start: int) -> tuple[tuple[int, ...], int]:
