@@ -35,8 +35,8 @@ _FIRST: Final = ("Findings", "Advice")
 """Lists above the figures."""
 COLUMNS: Final = (
     "time", "output_per_second", "latency_p50_seconds", "latency_p99_seconds", "lag_events",
-    "engine_cores", "broker_cores", "sidecar_cores", "engine_megabytes", "hit_per_second", "others_per_second",
-    "connect_seconds",
+    "engine_cores", "broker_cores", "sidecar_cores", "generator_cores", "engine_megabytes", "hit_per_second",
+    "others_per_second", "connect_seconds",
 )  # fmt: skip
 _PLOTS: Final = (
     ("Output", "contributions per second", (("contributions", "output_per_second", "--c1"),)),
@@ -44,7 +44,7 @@ _PLOTS: Final = (
                                                          ("p50", "latency_p50_seconds", "--c1"))),
     ("Lag", "events that the engine's group has not committed", (("lag", "lag_events", "--c5"),)),
     ("Processor", "cores", (("engine", "engine_cores", "--c1"), ("broker", "broker_cores", "--c2"),
-                            ("sidecar", "sidecar_cores", "--c3"))),
+                            ("sidecar", "sidecar_cores", "--c3"), ("load", "generator_cores", "--c4"))),
     ("Input of the workers", "records per second", (("those that faults hit", "hit_per_second", "--c2"),
                                                     ("the others", "others_per_second", "--c1"))),
     ("Reach", "seconds until the broker accepts a connection", (("connect", "connect_seconds", "--c1"),)),

@@ -157,7 +157,7 @@ class OneRun:
                     stack.callback(self._scheduled.run.end)
                 self._until_reported(sidecar)
                 load = load or self._start_load(stack)
-                sampler = stack.enter_context(self._sampler(engine, sidecar)) if sys.platform == "linux" else None
+                sampler = stack.enter_context(self._sampler(engine, sidecar, load)) if sys.platform == "linux" else None
                 reach = stack.enter_context(Reach(self._engine_servers.partition(",")[0], self._node))
                 stack.enter_context(CounterSampler(reach, partial(self._live.count, "reach"), self.counters))
                 if isinstance(engine, RealEngine):
@@ -192,6 +192,7 @@ class OneRun:
                 utilisation=utilisation(phases, self.samples, load_end_us, os.cpu_count() or 1),
                 settled=settled, read_back=read_back, processor_seconds=self._used(),
                 offered_per_second=offered, phases_begin_us=begin_us,
+                planned_per_second=self._plan.rate if self._plan.rate_section is None else None,
             ), text  # fmt: skip
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -367,7 +368,7 @@ class OneRun:
             load["lateness"] = {"beyond": f"{plan.grace_ms}ms"}
         write_yaml(config, load)
 
-    def _sampler(self, engine: ProcessEngine, sidecar: DemoSidecar) -> Sampler:
+    def _sampler(self, engine: ProcessEngine, sidecar: DemoSidecar, load: OwnedProcess) -> Sampler:
         """Samples every process of the run, also this one. Flink commits offsets of its group at checkpoints."""
 
         def pid_of(broker: EmbeddedBroker) -> int | None:
@@ -381,7 +382,10 @@ class OneRun:
             }
             names = ("broker", *(f"broker-{number}" for number in range(2, len(self._brokers) + 1)))
             brokers = dict(zip(names, map(pid_of, self._brokers), strict=True))
-            return {**found, **brokers, "sidecar": sidecar.process.pid, "campaign": os.getpid()}
+            generator = load.pid if load.is_running else None
+            return {
+                **found, **brokers, "sidecar": sidecar.process.pid, "generator": generator, "campaign": os.getpid()
+            }  # fmt: skip
 
         inputs = {name: self._partitions[name] for name in self._topics.inputs}
         logs = GcLogs((self._folder / "engine", self._folder, *(one.folder for one in self._brokers)))
@@ -390,7 +394,7 @@ class OneRun:
         return Sampler(processes, offsets, logs, self._live.add)
 
     def _used(self) -> dict[str, float]:
-        """Processor seconds of the engine, the broker, the sidecar and the campaign; none without samples."""
+        """Part of the run, such as the engine -> its processor seconds; none without samples."""
         found: dict[str, float] = {}
         for name, seconds in processor_seconds(self.samples).items():
             part = part_of(name) or name

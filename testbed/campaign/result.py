@@ -130,13 +130,16 @@ class RunResult(_Record):
     """When the first result was seen, from which the phases of the plan run."""
     offered_per_second: float | None = None
     """What the load generator sent, in events per second."""
+    planned_per_second: float | None = None
+    """The rate of the plan; None: it is not constant."""
     latencies: dict[str, dict[str, dict[str, float]]] = {}
     """Definition -> phase -> percentiles and other numbers of the latencies of its results, in seconds."""
     wrong_median_seconds: float | None = None
     wrong_most_seconds: float | None = None
     """How long violations were on record (`testbed.campaign.wrong`); None: there was none."""
     processor_seconds: dict[str, float] = {}
-    """Of the engine, the broker, the sidecar and the campaign, from the begin of the load until all is judged."""
+    """Of the engine, the broker, the sidecar, the load generator and the campaign, from the begin of the load until all
+    is judged."""
 
     @property
     def faults_recovered(self) -> int:
@@ -164,7 +167,8 @@ class RunResult(_Record):
 def result_of(
     run: Run, report: Report, *, started: str, seconds: float, sent: int, settled: bool,
     read_back: ReadBack | None, processor_seconds: Mapping[str, float] | None = None,
-    offered_per_second: float | None = None, phases_begin_us: int | None = None,
+    offered_per_second: float | None = None, planned_per_second: float | None = None,
+    phases_begin_us: int | None = None,
     latencies: dict[str, dict[str, dict[str, float]]] | None = None, stages: Sequence[Stages] = (),
     predicted: Sequence[int | None] = (), wrong: Sequence[float] = (), utilisation: Mapping[str, float] | None = None,
 ) -> RunResult:  # fmt: skip
@@ -187,8 +191,8 @@ def result_of(
         phases=_phases(report["phases"], utilisation or {}),
         wrong_median_seconds=median(wrong) if wrong else None, wrong_most_seconds=max(wrong, default=None),
         read_back=read_back, processor_seconds=dict(processor_seconds or {}),
-        offered_per_second=offered_per_second, phases_begin_us=phases_begin_us, axes=cell.axes,
-        latencies=latencies or {},
+        offered_per_second=offered_per_second, planned_per_second=planned_per_second,
+        phases_begin_us=phases_begin_us, axes=cell.axes, latencies=latencies or {},
     )  # fmt: skip
 
 

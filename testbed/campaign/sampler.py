@@ -26,7 +26,7 @@ GROUP: Final = "group"
 INPUT: Final = "input "
 """The begin of the rows with the same of one partition: the topic and the partition follow."""
 ENGINE: Final = "engine"
-_OTHERS: Final = ("broker", "sidecar", "campaign")
+_OTHERS: Final = ("broker", "sidecar", "generator", "campaign")
 """Sampled processes that are no part of the engine."""
 _EVERY_SECONDS: Final = 1.0
 _MEMBERS_EVERY: Final = 5
@@ -233,8 +233,8 @@ def _traffic(pid: int) -> tuple[int, int] | None:
 
 
 def part_of(process: str) -> str | None:
-    """The part of a run that a sampled process belongs to: the engine, the broker (of broker-2, too), the sidecar or
-    the campaign; None for the rows of the machine and of the inputs."""
+    """The part of a run that a sampled process belongs to: the engine, the broker (of broker-2, too), the sidecar, the
+    load generator or the campaign; None for the rows of the machine and of the inputs."""
     if process in (GROUP, MACHINE) or process.startswith(INPUT):
         return None
     part = process.partition("-")[0]

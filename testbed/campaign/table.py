@@ -15,6 +15,7 @@ from testbed.campaign.journal import Failure, Heading
 from testbed.campaign.matrix import Run
 from testbed.campaign.published import Published, published
 from testbed.campaign.result import LATENCY, RunResult
+from testbed.campaign.search import OFFERED_LEAST
 from validator.model.wording import plural
 
 Unit = Literal["ratio", "count", "seconds", "per_second"]
@@ -76,6 +77,7 @@ def _per_phase(
 
 
 OF_RUN: Final = (
+    Column("offered_per_second", "offered", "per_second", lambda found: found.offered_per_second),
     Column("handled_ratio", "reliability", "ratio", lambda found: found.handled_ratio),
     Column("duplicate", "duplicates", "count", lambda found: found.duplicate),
     Column("predicted_duplicates", "duplicates predicted at kills", "count", _cost("predicted_duplicates")),
@@ -237,6 +239,10 @@ def _findings(done: Sequence[RunResult]) -> list[str]:
             by.setdefault("Not everything that was sent was judged in time", []).append(found.run)
         if not found.coverage_complete:
             by.setdefault("The sidecar could not account for every record of the topics", []).append(found.run)
+        offered, planned = found.offered_per_second, found.planned_per_second
+        # A generator without processor time would look like a slower engine.
+        if offered is not None and planned is not None and offered < OFFERED_LEAST * planned:
+            by.setdefault(f"Offered was less than {100 * OFFERED_LEAST:g} % of the plan's rate", []).append(found.run)
     return [*recoveries(done), *(f"{what} ({', '.join(runs)})." for what, runs in by.items())]
 
 

@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
     samples = [
         Sample((START * 1_000_000) + offset_us, process, 0.25, 50_000_000)
         for offset_us in (100_000, 990_000)
-        for process in ("worker-0", "worker-1", "broker", MACHINE)
+        for process in ("worker-0", "worker-1", "broker", "generator", MACHINE)
     ]
     sampler.write(
         tmp_path / "series" / f"{name}.parquet", [*samples, Sample(START * 1_000_000 + 100_000, GROUP, lag_events=7)]
@@ -83,7 +83,7 @@ def test_the_course_of_a_run_joins_its_output_with_the_samples_by_second(folder:
     assert [row["output_per_second"] for row in rows] == [600, None, 1200]
     assert rows[0] | {"time": 0} == {
         "time": 0, "output_per_second": 600, "latency_p50_seconds": 0.1, "latency_p99_seconds": 0.4, "lag_events": 7,
-        "engine_cores": 0.5, "broker_cores": 0.25, "sidecar_cores": None, "engine_megabytes": 100.0,
+        "engine_cores": 0.5, "broker_cores": 0.25, "sidecar_cores": None, "generator_cores": 0.25, "engine_megabytes": 100.0,
         "hit_per_second": None, "others_per_second": None, "connect_seconds": None,
     }  # fmt: skip
     # Workers 0 and 1 are hit; worker 0 starts again in the third second, and has no rate there.

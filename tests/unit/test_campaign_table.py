@@ -144,6 +144,12 @@ KEPT = ReadBack(guarantee="exactly_once", evidence=("transactions",))
         ({"read_back": KEPT, "verdicts": BROKEN}, "flink has the guarantee exactly once and broke it"),
         ({"settled": False}, "Not everything that was sent was judged in time"),
         ({"coverage_complete": False}, "The sidecar could not account for every record of the topics"),
+        (
+            {"offered_per_second": 949.0, "planned_per_second": 1000.0},
+            "Offered was less than 95 % of the plan's rate",
+        ),
+        ({"offered_per_second": 950.0, "planned_per_second": 1000.0}, None),
+        ({"offered_per_second": 10.0}, None),
         ({"read_back": KEPT}, None),
     ],
 )
