@@ -18,6 +18,7 @@ from validator.model.wording import plural
 
 COST: Final = "failure_cost_seconds"
 FAULTS: Final = "faults"
+OWN_PENALTIES: Final = ("throughput_penalty_ratio", "latency_penalty_ratio")
 UNCLEAR: Final = "no clear difference"
 _NEAR: Final = 1.25
 """Costs whose quotient is below this, or whose ranges overlap, do not differ."""
@@ -32,6 +33,8 @@ class Penalty:
     cell: Cell
     throughput_ratio: float
     latency_ratio: float | None
+    own: tuple[float | None, ...] = ()
+    """`OWN_PENALTIES`: against the control phase of the same run."""
 
 
 _CHOSEN_BY: Final = (
@@ -158,7 +161,8 @@ def penalties(rows: Sequence[Row]) -> list[Penalty]:
         calm = [of.get(_calm(cell, number)) for number in (int(workers), int(workers) - 1)]
         rate = _share("throughput_failure_per_second", row.measures, calm)
         if rate is not None:
-            found.append(Penalty(cell, rate, _share("latency_p50_failure_seconds", row.measures, calm)))
+            own = tuple(None if (of_run := row.measures[name]) is None else of_run.median for name in OWN_PENALTIES)
+            found.append(Penalty(cell, rate, _share("latency_p50_failure_seconds", row.measures, calm), own))
     return found
 
 

@@ -9,7 +9,7 @@ from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Final
 
-from testbed.campaign.advice import advice, penalties
+from testbed.campaign.advice import OWN_PENALTIES, advice, penalties
 from testbed.campaign.journal import Failure
 from testbed.campaign.published import EXACTLY_ONCE, MEASURES, PENALTIES, Published
 from testbed.campaign.table import COLUMNS, GUARANTEES, OF_PHASES, OF_RUN, Column, Row, Spread, Table, orders
@@ -23,7 +23,8 @@ _CELL: Final = ("engine", "workload", "guarantee", "fault", "setting")
 _NOTE: Final = (
     f"Medians over the repetitions, with minimum and maximum in brackets. {_NONE}: no run has that measure; the "
     "reasons are below. Counts are contributions of a whole run; reliability is the share of expected "
-    "contributions that was handled; latencies are from the close of a window to its result."
+    "contributions that was handled; latencies are from the close of a window to its result. For three runs or more, "
+    "table.csv has the mean and half of its 95 % interval."
 )
 
 
@@ -147,11 +148,13 @@ def _penalties(table: Table, titles: Sequence[str]) -> list[Grid]:
         return []
     heading = "Penalties, against runs without a fault with as many workers and with one less (StreamBench)"
     ratios = [
-        [*(getattr(one.cell, key) for key in titles), f"{one.throughput_ratio:.2f}",
-         _NONE if one.latency_ratio is None else f"{one.latency_ratio:.2f}", PENALTIES.get(one.cell.engine, _NONE)]
+        [*(getattr(one.cell, key) for key in titles),
+         *(_NONE if ratio is None else f"{ratio:.2f}" for ratio in (one.throughput_ratio, one.latency_ratio, *one.own)),
+         PENALTIES.get(one.cell.engine, _NONE)]
         for one in found
     ]  # fmt: skip
-    return [(heading, [*titles, "TPF", "LPF (of p50)", "published"], ratios)]
+    own = [column.title for name in OWN_PENALTIES for column in OF_RUN if column.name == name]
+    return [(heading, [*titles, "TPF", "LPF (of p50)", *own, "published"], ratios)]
 
 
 def _exactly_once(table: Table) -> list[Grid]:

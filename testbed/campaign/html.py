@@ -6,16 +6,17 @@ The plots are those of the sidecar's report, with other rows: output, latency, l
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from testbed.campaign import figures, output_series, reach
+from testbed.campaign import figures, inputs, output_series, reach
 from testbed.campaign.cell import Cell
+from testbed.campaign.counters import Row
 from testbed.campaign.figures import Bars, Boxed
 from testbed.campaign.formats import Grid, grids, lists
 from testbed.campaign.result import LATENCY, RunResult
@@ -28,9 +29,6 @@ from validator.publish.live_page import resource
 
 FILE: Final = "report.html"
 _PHASES: Final = ("control", "failure", "recovery")
-_INPUTS: Final = ("records-consumed-total", "read-records")
-"""Counters of what a worker has read: of Kafka Streams, and of Flink without its sources."""
-_WORKER: Final = re.compile(r"-(\d+)(?:-node|-link)?$")
 _FIRST: Final = ("Findings", "Advice")
 """Lists above the figures."""
 COLUMNS: Final = (
@@ -176,7 +174,10 @@ def course(folder: Path, run: str) -> dict[str, Any] | None:
     report = json.loads((folder / "reports" / f"{run}.json").read_bytes())
     counted = folder / "series" / f"{run}.counters.parquet"
     if counted.exists():
-        _add_counted(rows, pq.read_table(counted).to_pylist(), _hit(report["faults"]))
+        counts = pq.read_table(counted)
+        at_us = counts["time"].cast(pa.int64()).to_pylist()
+        others = (counts[name].to_pylist() for name in ("part", "name", "value"))
+        _add_counted(rows, list(zip(at_us, *others, strict=True)), inputs.hit(report["faults"]))
     faults = [{"name": one["name"] or one["kind"], "start": one["start"], "healed": one["healed"]}
               for one in report["faults"]]  # fmt: skip
     table = [[second, *(_short(of.get(name)) for name in COLUMNS[1:])] for second, of in sorted(rows.items())]
@@ -205,29 +206,17 @@ def _add(of: dict[str, float], sample: Mapping[str, Any]) -> None:
             of[f"{part}_megabytes"] = of.get(f"{part}_megabytes", 0.0) + sample["memory_bytes"] / 1e6
 
 
-def _hit(faults: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The workers that a fault hit, as parts of the engine's counters: targets end with their number."""
-    found = (_WORKER.search(target) for fault in faults for target in fault["target"].split(", "))
-    return {f"worker-{match[1]}" for match in found if match is not None}
-
-
-def _add_counted(rows: dict[int, dict[str, float]], counted: Iterable[Mapping[str, Any]], hit: set[str]) -> None:
+def _add_counted(rows: dict[int, dict[str, float]], counted: Sequence[Row], hit: set[str]) -> None:
     """Add what the workers read, by second: those in ``hit``, and the others; and the time of a connection."""
-    before: dict[str, tuple[int, float]] = {}
-    for row in counted:
-        part, second = row["part"], int(row["time"].timestamp())
-        if (part, row["name"]) == (reach.PART, reach.CONNECT):
-            rows.setdefault(second, {})["connect_seconds"] = row["value"]
-        if row["name"] not in _INPUTS or not part.startswith("worker-"):
-            continue
-        earlier = before.get(part)
-        before[part] = (second, row["value"])
-        # A worker that starts again counts from 0.
-        if earlier is not None and second > earlier[0] and row["value"] >= earlier[1]:
+    for at_us, part, name, value in counted:
+        if (part, name) == (reach.PART, reach.CONNECT):
+            rows.setdefault(at_us // 1_000_000, {})["connect_seconds"] = value
+    for part, begin_us, end_us, records in inputs.reads(counted):
+        second, earlier = end_us // 1_000_000, begin_us // 1_000_000
+        if second > earlier:
             name = "hit_per_second" if part in hit else "others_per_second"
-            rate = (row["value"] - earlier[1]) / (second - earlier[0])
             of = rows.setdefault(second, {})
-            of[name] = of.get(name, 0.0) + rate
+            of[name] = of.get(name, 0.0) + records / (second - earlier)
 
 
 def _short(value: float | None) -> float | None:

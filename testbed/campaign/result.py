@@ -62,9 +62,24 @@ class FaultMeasure(_Record):
     partition_downtimes_seconds: tuple[float | None, ...] = ()
     noticed_seconds: float | None = None
     peak_latency_p99_seconds: float | None = None
-    """These seven: `testbed.campaign.stages`."""
+    restarted_seconds: float | None = None
+    degraded_throughput_per_second: float | None = None
+    degraded_latency_p50_seconds: float | None = None
+    hit_input_per_second: float | None = None
+    others_input_per_second: float | None = None
+    """These twelve: `testbed.campaign.stages`."""
+    throughput_penalty_ratio: float | None = None
+    latency_penalty_ratio: float | None = None
+    """These two are the report's: the failure phase against the control phase of the same run."""
     predicted_duplicates: int | None = None
     """`testbed.campaign.predicted`."""
+
+
+_MEDIANS: Final = (
+    "degraded_throughput_per_second", "degraded_latency_p50_seconds", "hit_input_per_second",
+    "others_input_per_second", "throughput_penalty_ratio", "latency_penalty_ratio",
+)  # fmt: skip
+"""Measures of several faults of which a run has the median of those that are known."""
 
 
 class ReadBack(_Record):
@@ -224,8 +239,15 @@ def _of_all(faults: Sequence[FaultMeasure]) -> FaultMeasure:
         peak_latency_p99_seconds=max(
             (peak for one in faults if (peak := one.peak_latency_p99_seconds) is not None), default=None
         ),
+        restarted_seconds=_middle([one.restarted_seconds for one in faults]),
         predicted_duplicates=sum(known_duplicates) if len(known_duplicates) == len(faults) else None,
-    )  # fmt: skip
+    ).model_copy(update={name: _known([getattr(one, name) for one in faults]) for name in _MEDIANS})  # fmt: skip
+
+
+def _known(values: Sequence[float | None]) -> float | None:
+    """The median of those that are known."""
+    there = [value for value in values if value is not None]
+    return median(there) if there else None
 
 
 def _middle(values: Sequence[float | None]) -> float | None:

@@ -1,6 +1,7 @@
-"""The stages of a recovery, from the series of a run: the engine noticed the fault, the first output after the outage,
-the latency as before the fault, and the backlog drained. All are seconds from the injection (OSPBench and CheckMate:
-the latency returns; Vogel et al.: the lag, too).
+"""The stages of a recovery, from the series of a run: the engine noticed the fault, all of its tasks run again, the
+first output after the outage, the latency as before the fault, and the backlog drained. All are seconds from the
+injection (OSPBench and CheckMate: the latency returns; Vogel et al.: the lag, too). And what the engine does without
+the worker that a fault has ended (StreamBench).
 
 Latency and lag are as before once they stay within the band of the control phase for some windows, counted from then or
 from the healing, whichever is later. A stage that the load did not last for is None, and so is one of which the control
@@ -13,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, Final
 
 import pyarrow as pa
 
+from testbed.campaign import inputs
 from testbed.campaign.counters import Row
 from testbed.campaign.sampler import GROUP, Sample
 from testbed.engines.flink import RUNNING_TASKS
@@ -30,6 +32,8 @@ _SILENCE_SECONDS: Final = 2.0
 """Longer than the longest silence of the control phase by this: an outage, and no jitter."""
 _REBALANCES: Final = "rebalance-total"
 """Of an instance of Kafka Streams: they rise when the group has noticed a fault."""
+_KILL: Final = "process_kill"
+"""The kind of faults that keep a process down until the healing begins."""
 Points = Sequence[tuple[float, float]]
 """(second, value), in order."""
 
@@ -49,6 +53,16 @@ class Stages:
     """Until the engine noticed the fault, to the second; None: not before the fault was being healed, or unknown."""
     peak_latency_p99_seconds: float | None = None
     """The highest p99 of the results of a second, until the next fault or the end of the load."""
+    restarted_seconds: float | None = None
+    """Until as many of Flink's tasks run as before the fault, to the second; None: unknown, or none was lost."""
+    degraded_throughput_per_second: float | None = None
+    """Contributions while a killed process is down, once every partition has output again; None: that took too long."""
+    degraded_latency_p50_seconds: float | None = None
+    """Of the results at that time."""
+    hit_input_per_second: float | None = None
+    """Records that the workers which the fault hit read, until the healing began; None: not counted."""
+    others_input_per_second: float | None = None
+    """The same of the other workers."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +89,8 @@ def stages(
     load = [(sample.time_us / 1e6, float(sample.produced_events or 0)) for sample in group]
     lag = [(sample.time_us / 1e6, float(sample.lag_events)) for sample in group if sample.lag_events is not None]
     at = [us / 1e6 for us in latencies["time"].cast(pa.int64()).to_pylist()]
+    sizes = latencies["contributions"].to_pylist()
+    read = list(inputs.reads(counted))
     outputs: dict[int, list[float]] = {}
     latency: dict[int, list[tuple[float, float]]] = {}
     parts, values = (latencies[name].to_pylist() for name in ("partition", "window_close_seconds"))
@@ -90,7 +106,12 @@ def stages(
         if start is None or control is None or healed is None or end is None:
             found.append(Stages())
             continue
-        after = Span(start, end)
+        after, heals = Span(start, end), _seconds(fault.get("heal_started")) or healed
+        down = _degraded(outputs, control, after, heals) if fault["kind"] == _KILL else None
+        if down is not None and down.end - down.start < stable_seconds:
+            down = None  # of bursts of results, fewer give no rate
+        of_down = [] if down is None else down.of([point for of in latency.values() for point in of])
+        hit = inputs.rates(read, inputs.hit([fault]), _us(start), _us(heals))
         found.append(
             Stages(
                 _is_outage(at, control, after),
@@ -99,8 +120,12 @@ def stages(
                 _last([_returned(of, 1.0, control, after, healed, stable_seconds) for of in latency.values()]),
                 _returned(lag, _second_of(load, control), control, after, healed, stable_seconds),
                 tuple(_downtime(seconds, control, after) for _, seconds in sorted(outputs.items())),
-                _noticed(counted, Span(start, _seconds(fault.get("heal_started")) or healed)),
+                _noticed(counted, Span(start, heals)),
                 _peak([point for of in latency.values() for point in after.of(of)]),
+                _restarted(counted, after),
+                None if down is None else _rate(list(zip(at, sizes, strict=True)), down),
+                median([value for _, value in of_down]) if of_down else None,
+                *hit,
             )
         )
     return found
@@ -151,6 +176,40 @@ def _noticed(counted: Sequence[Row], fault: Span) -> float | None:
         ):
             return at_us / 1e6 - fault.start
     return None
+
+
+def _restarted(counted: Sequence[Row], after: Span) -> float | None:
+    """Seconds from the injection until as many tasks run as before it, once fewer did."""
+    usual: float | None = None
+    fewer = False
+    for at_us, _, name, value in counted:
+        if name != RUNNING_TASKS or at_us / 1e6 >= after.end:
+            continue
+        if at_us / 1e6 < after.start:
+            usual = value
+        elif usual is not None and value < usual:
+            fewer = True
+        elif fewer:
+            return at_us / 1e6 - after.start
+    return None
+
+
+def _degraded(outputs: Mapping[int, Sequence[float]], control: Span, after: Span, heals: float) -> Span | None:
+    """The time from the end of the last partition's outage until the healing begins."""
+    begin, until = after.start, Span(after.start, min(heals, after.end))
+    for at in outputs.values():
+        silence, end = _longest(at, until)
+        if silence > _longest(at, control)[0] + _SILENCE_SECONDS:
+            begin = max(begin, end)
+    return Span(begin, until.end) if begin < until.end else None
+
+
+def _rate(points: Points, span: Span) -> float:
+    return sum(value for _, value in span.of(points)) / (span.end - span.start)
+
+
+def _us(second: float) -> int:
+    return round(second * 1e6)
 
 
 def _peak(points: Points) -> float | None:

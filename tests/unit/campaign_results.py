@@ -25,7 +25,8 @@ def report(**changes: Any) -> dict[str, Any]:
     latency = {"window_close": {"count": 6, "p50": 0.5, "p90": 0.8, "p99": 0.9, "max": 1.0}}
     fault = {
         "failure_cost_seconds": 7.0, "downtime_seconds": 3.0, "recovery_seconds": 9.0, "recovered": True,
-        "absent_because": [], "healed": "2026-01-01T00:01:00+00:00", **changes,
+        "throughput_penalty_ratio": 0.5, "latency_penalty_ratio": 2.5, "absent_because": [],
+        "healed": "2026-01-01T00:01:00+00:00", **changes,
     }  # fmt: skip
     return {
         "outcome": "pass",

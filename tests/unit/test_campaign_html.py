@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
     counters.write(
         tmp_path / "series" / f"{name}.counters.parquet",
         [
-            *((second * 1_000_000, f"worker-{n}", "records-consumed-total", value) for second, n, value in counted),
+            *((second * 1_000_000, f"worker-{n}", "process-total", value) for second, n, value in counted),
             ((START + 2) * 1_000_000, "reach", "connect-seconds", 0.5),
         ],
     )
@@ -83,8 +83,8 @@ def test_the_course_of_a_run_joins_its_output_with_the_samples_by_second(folder:
     assert [row["output_per_second"] for row in rows] == [600, None, 1200]
     assert rows[0] | {"time": 0} == {
         "time": 0, "output_per_second": 600, "latency_p50_seconds": 0.1, "latency_p99_seconds": 0.4, "lag_events": 7,
-        "engine_cores": 0.5, "broker_cores": 0.25, "sidecar_cores": None, "generator_cores": 0.25, "engine_megabytes": 100.0,
-        "hit_per_second": None, "others_per_second": None, "connect_seconds": None,
+        "engine_cores": 0.5, "broker_cores": 0.25, "sidecar_cores": None, "generator_cores": 0.25,
+        "engine_megabytes": 100.0, "hit_per_second": None, "others_per_second": None, "connect_seconds": None,
     }  # fmt: skip
     # Workers 0 and 1 are hit; worker 0 starts again in the third second, and has no rate there.
     assert [(row["hit_per_second"], row["others_per_second"]) for row in rows[1:]] == [(90, 7), (20, None)]

@@ -16,7 +16,7 @@ from testbed.campaign.matrix import matrix, runs
 from testbed.campaign.predicted import predicted
 from testbed.campaign.result import result_of
 from testbed.campaign.sampler import GROUP, INPUT, MACHINE, Sample
-from testbed.campaign.stages import Span, Stages, _noticed, _peak
+from testbed.campaign.stages import Span, Stages, _noticed, _peak, _restarted
 from testbed.campaign.table import COLUMNS, table
 from testbed.campaign.utilisation import utilisation
 from testbed.campaign.wrong import durations
@@ -115,6 +115,20 @@ def test_a_fault_is_noticed_at_the_first_rebalance_or_loss_of_a_task(rows: list[
     assert _noticed(rows, Span(100, 110)) == seconds
 
 
+@pytest.mark.parametrize(
+    ("tasks", "seconds"),
+    [
+        ({99: 4, 101: 4, 102: 2, 103: 0, 109: 3, 112: 4, 120: 4}, 12),
+        ({99: 4, 102: 2, 103: 3}, None),
+        ({99: 4, 101: 4, 110: 4}, None),
+        ({102: 2, 103: 4}, None),
+    ],
+    ids=["all run again", "fewer", "none was lost", "not counted before"],
+)
+def test_an_engine_has_restarted_when_as_many_tasks_run_as_before(tasks: dict[int, float], seconds: float) -> None:
+    assert _restarted(counts("job", "running-tasks", tasks), Span(100, 150)) == seconds
+
+
 def test_the_peak_is_the_highest_p99_of_a_second() -> None:
     many = [(3 + i / 1000, 1.0 + i / 1000) for i in range(200)]
     assert _peak([(1.5, 0.5), *many, (3.9, 9.0), (3.95, 8.0), (4.0, 2.0)]) == pytest.approx(2.0)
@@ -157,6 +171,8 @@ def test_every_measure_is_in_the_table_the_csv_file_and_the_report() -> None:
     stages = Stages(
         outage=True, first_output_seconds=4.5, latency_recovery_seconds=5.25, lag_recovery_seconds=6.5,
         partition_downtimes_seconds=(1.5,), noticed_seconds=2.25, peak_latency_p99_seconds=8.75,
+        restarted_seconds=3.25, degraded_throughput_per_second=2900.0, degraded_latency_p50_seconds=0.75,
+        hit_input_per_second=12.0, others_input_per_second=1500.0,
     )  # fmt: skip
     of_run: Any = report()
     shares = dict.fromkeys(("control", "failure", "recovery"), 0.375)

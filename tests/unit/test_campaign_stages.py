@@ -28,7 +28,7 @@ def instant(second: float) -> str:
 
 
 def fault(start: int = INJECTED, healed: int = HEALED) -> dict[str, Any]:
-    return {"start": instant(start), "healed": instant(healed),
+    return {"kind": "process_kill", "target": "flink-0", "start": instant(start), "healed": instant(healed),
             "control_start": instant(50), "control_end": instant(INJECTED)}  # fmt: skip
 
 
@@ -73,6 +73,42 @@ def test_an_outage_of_all_partitions_ends_with_the_first_output() -> None:
     assert found.first_output_seconds == pytest.approx(25.1)
     assert found.latency_recovery_seconds == pytest.approx(25.1), "without output the latency is not as before"
     assert found.lag_recovery_seconds == 0
+
+
+@pytest.mark.parametrize(("silent_until", "is_measured"), [(115, True), (125, False)])
+def test_without_the_killed_worker_the_output_is_measured_once_each_partition_has_it_again(
+    silent_until: int, *, is_measured: bool
+) -> None:
+    """Partition 0 is silent from 100. The other one goes on. The healing begins at 130, and changes the latency."""
+
+    def latency(second: int, partition: int) -> float | None:
+        if partition == 0 and INJECTED <= second < silent_until:
+            return None
+        return 1.0 if second < INJECTED else 3.0 if second < 130 else 7.0
+
+    killed = fault(healed=135) | {"heal_started": instant(130)}
+    [found] = stages([killed], results(latency), lags(lambda _: 5), STABLE)
+    rate, median = found.degraded_throughput_per_second, found.degraded_latency_p50_seconds
+    assert (rate, median) == ((pytest.approx(2, rel=0.05), 3.0) if is_measured else (None, None))
+    [paused] = stages([killed | {"kind": "process_pause"}], results(latency), lags(lambda _: 5), STABLE)
+    assert (paused.degraded_throughput_per_second, paused.degraded_latency_p50_seconds) == (None, None)
+
+
+def test_the_input_of_the_workers_that_were_hit_is_beside_that_of_the_others_until_the_healing() -> None:
+    """Each worker reads 10 records a second. Worker 0 is killed at 100 and counts from 0 when it is back."""
+    counted = [
+        (second * 1_000_000, part, "read-records", value)
+        for second in range(90, 120)
+        for part, value in (("worker-0", 10.0 * (second - (90 if second < 100 else 110))), ("worker-1", 10.0 * second))
+        if part == "worker-1" or not INJECTED <= second < HEALED
+    ]
+    [found] = stages([fault()], results(lambda *_: 1.0), lags(lambda _: 5), STABLE, counted)
+    assert found.hit_input_per_second == 0
+    assert found.others_input_per_second == pytest.approx(10)
+    [delayed] = stages([fault() | {"target": "node"}], results(lambda *_: 1.0), lags(lambda _: 5), STABLE, counted)
+    assert delayed.hit_input_per_second == 0, "the network of the first worker"
+    [unknown] = stages([fault()], results(lambda *_: 1.0), lags(lambda _: 5), STABLE)
+    assert (unknown.hit_input_per_second, unknown.others_input_per_second) == (None, None)
 
 
 @pytest.mark.parametrize(("silence", "is_outage"), [(1.003, False), (2.9, False), (3.1, True)])
