@@ -20,7 +20,7 @@ from testbed.campaign.counters import Row
 from testbed.campaign.figures import Bars, Boxed
 from testbed.campaign.formats import Grid, grids, lists
 from testbed.campaign.result import LATENCY, RunResult
-from testbed.campaign.sampler import GROUP, part_of
+from testbed.campaign.sampler import GROUP, MACHINE, part_of
 from testbed.campaign.table import Table
 from validator.model.terminal import plain_lines
 from validator.publish.atomic import replace_file
@@ -34,7 +34,8 @@ _FIRST: Final = ("Findings", "Advice")
 COLUMNS: Final = (
     "time", "output_per_second", "latency_p50_seconds", "latency_p99_seconds", "lag_events",
     "engine_cores", "broker_cores", "sidecar_cores", "generator_cores", "engine_megabytes", "hit_per_second",
-    "others_per_second", "connect_seconds",
+    "others_per_second", "connect_seconds", "engine_heap_megabytes", "engine_read_megabytes",
+    "engine_written_megabytes", "engine_collection_seconds", "network_megabytes",
 )  # fmt: skip
 _PLOTS: Final = (
     ("Output", "contributions per second", (("contributions", "output_per_second", "--c1"),)),
@@ -46,8 +47,19 @@ _PLOTS: Final = (
     ("Input of the workers", "records per second", (("those that faults hit", "hit_per_second", "--c2"),
                                                     ("the others", "others_per_second", "--c1"))),
     ("Reach", "seconds until the broker accepts a connection", (("connect", "connect_seconds", "--c1"),)),
-    ("Memory", "MB of the engine", (("resident", "engine_megabytes", "--c1"),)),
+    ("Memory", "MB of the engine", (("resident", "engine_megabytes", "--c1"),
+                                    ("heap after a collection", "engine_heap_megabytes", "--c2"))),
+    ("Collections", "seconds in a second", (("of the engine", "engine_collection_seconds", "--c1"),)),
+    ("Disk", "MB of the engine per second", (("written", "engine_written_megabytes", "--c1"),
+                                             ("read", "engine_read_megabytes", "--c2"))),
+    ("Network", "MB that the machine, with its loopback, sent per second", (("sent", "network_megabytes", "--c1"),)),
 )  # fmt: skip
+_ADDED: Final = (
+    ("processor_seconds", "cores", 1.0), ("memory_bytes", "megabytes", 1e6), ("heap_bytes", "heap_megabytes", 1e6),
+    ("disk_read_bytes", "read_megabytes", 1e6), ("disk_written_bytes", "written_megabytes", 1e6),
+    ("collection_seconds", "collection_seconds", 1.0),
+)  # fmt: skip
+"""Measure of a sample, end of the column with the sum of the processes of a part, and its unit."""
 _DRAW: Final = """
 const runs = JSON.parse(document.getElementById("runs").textContent), which = document.getElementById("which");
 const plots = JSON.parse(document.getElementById("plotted").textContent);
@@ -199,11 +211,13 @@ def _add(of: dict[str, float], sample: Mapping[str, Any]) -> None:
     if process == GROUP:
         if sample["lag_events"] is not None:
             of["lag_events"] = sample["lag_events"]
+    elif process == MACHINE:
+        if sample["network_sent_bytes"] is not None:
+            of["network_megabytes"] = sample["network_sent_bytes"] / 1e6
     elif (part := part_of(process)) is not None:
-        if sample["processor_seconds"] is not None:
-            of[f"{part}_cores"] = of.get(f"{part}_cores", 0.0) + sample["processor_seconds"]
-        if sample["memory_bytes"] is not None:
-            of[f"{part}_megabytes"] = of.get(f"{part}_megabytes", 0.0) + sample["memory_bytes"] / 1e6
+        for name, column, unit in _ADDED:
+            if sample[name] is not None:
+                of[f"{part}_{column}"] = of.get(f"{part}_{column}", 0.0) + sample[name] / unit
 
 
 def _add_counted(rows: dict[int, dict[str, float]], counted: Sequence[Row], hit: set[str]) -> None:

@@ -45,7 +45,17 @@ def folder(tmp_path: Path) -> Path:
     name = RUNS[0].name
     output_series.write(output_series.path_of(tmp_path, name), [output(0, 600), output(2, 1200)])
     samples = [
-        Sample((START * 1_000_000) + offset_us, process, 0.25, 50_000_000)
+        Sample(
+            (START * 1_000_000) + offset_us,
+            process,
+            0.25,
+            50_000_000,
+            1_000_000,
+            2_000_000,
+            network_sent_bytes=3_000_000,
+            heap_bytes=4_000_000,
+            collection_seconds=0.125,
+        )
         for offset_us in (100_000, 990_000)
         for process in ("worker-0", "worker-1", "broker", "generator", MACHINE)
     ]
@@ -85,6 +95,8 @@ def test_the_course_of_a_run_joins_its_output_with_the_samples_by_second(folder:
         "time": 0, "output_per_second": 600, "latency_p50_seconds": 0.1, "latency_p99_seconds": 0.4, "lag_events": 7,
         "engine_cores": 0.5, "broker_cores": 0.25, "sidecar_cores": None, "generator_cores": 0.25,
         "engine_megabytes": 100.0, "hit_per_second": None, "others_per_second": None, "connect_seconds": None,
+        "engine_heap_megabytes": 8, "engine_read_megabytes": 2, "engine_written_megabytes": 4,
+        "engine_collection_seconds": 0.25, "network_megabytes": 3,
     }  # fmt: skip
     # Workers 0 and 1 are hit; worker 0 starts again in the third second, and has no rate there.
     assert [(row["hit_per_second"], row["others_per_second"]) for row in rows[1:]] == [(90, 7), (20, None)]
