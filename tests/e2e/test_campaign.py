@@ -9,13 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from testbed.campaign import journal
 from testbed.campaign.matrix import matrix, runs
 from testbed.campaign.plan import load
-from testbed.campaign.result import read
+from testbed.campaign.result import RunResult, read
+from testbed.campaign.sampler import GROUP
 from testbed.checkout import python_path, streamproof
 from testbed.demo.folder import PREFIX
 from tests.e2e.test_demo import marked, until
@@ -52,6 +55,23 @@ def campaign(plan: Path, scratch: Path) -> Iterator[subprocess.Popen[bytes]]:
 def left(scratch: Path) -> list[tuple[int, str]]:
     """Return the campaign's live processes."""
     return list(marked(str(scratch)))
+
+
+def assert_has_series(folder: Path, found: RunResult) -> None:
+    """The files of a run have what its processes used, its output, and the latency of each result."""
+    samples = pq.read_table(folder / f"{found.run}.parquet")
+    used: dict[str, float] = {}
+    for row in samples.to_pylist():
+        used[row["process"]] = used.get(row["process"], 0.0) + (row["processor_seconds"] or 0.0)
+    assert all(used[name] > 0 for name in ("worker-0", "worker-1", "broker", "sidecar", "generator"))
+    group = samples.filter(pc.equal(samples["process"], GROUP))
+    assert pc.sum(group["produced_events"]).as_py() == pytest.approx(found.sent, rel=0.2), "all but the first seconds"
+    assert pc.sum(group["consumed_events"]).as_py() > found.sent / 2
+    output = pq.read_table(folder / f"{found.run}.output.parquet")
+    latencies = pq.read_table(folder / f"{found.run}.latency.parquet")
+    results = pc.sum(output["results"]).as_py()
+    assert results == latencies.num_rows > 0
+    assert latencies["window_close_seconds"].null_count < results / 2
 
 
 @pytest.mark.full
@@ -95,8 +115,21 @@ def test_a_killed_campaign_is_resumed_and_its_table_shows_the_cost_of_the_crash(
     assert calm.duplicate == 0
     assert calm.cost.failure_cost_seconds is not None
     assert calm.cost.failure_cost_seconds < crashed.cost.failure_cost_seconds
+    assert crashed.cost.recovered
+    assert crashed.cost.recovery_seconds is not None
+    assert crashed.cost.recovery_seconds > 3.0, "the rate cannot return before the worker"
+    assert crashed.cost.peak_latency_p99_seconds is not None
+    assert crashed.cost.peak_latency_p99_seconds > 3.0
+    # On a busy machine one of them may not stay as before until the load ends.
+    returned = (crashed.cost.latency_recovery_seconds, crashed.cost.lag_recovery_seconds)
+    assert any(seconds is not None and seconds > 3.0 for seconds in returned), returned
     rates = {phase.phase: phase.throughput_per_second or 0.0 for phase in calm.phases}
     assert rates["failure"] == pytest.approx(rates["control"], rel=0.5)
+    for found in (paused, crashed, calm):
+        assert_has_series(loaded.results / "series", found)
+    page = (loaded.results / "report.html").read_text(encoding="utf-8")
+    assert all(f"<h2>{heading}" in page for heading in ("Recovery time", "Failure cost", "The course of a run"))
+    assert all(f'<option value="{found.run}">' in page for found in (paused, crashed, calm))
     (failure,) = journal.failures(journal.read_lines(loaded.results))
     assert (failure.run, failure.reason) == (first.name, journal.CUT_OFF)
     assert (loaded.results / "table.md").read_text().startswith("Complete: all 3 runs are done; 1 attempt failed")
