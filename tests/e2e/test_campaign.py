@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import signal
 import subprocess
@@ -133,3 +134,35 @@ def test_a_killed_campaign_is_resumed_and_its_table_shows_the_cost_of_the_crash(
     (failure,) = journal.failures(journal.read_lines(loaded.results))
     assert (failure.run, failure.reason) == (first.name, journal.CUT_OFF)
     assert (loaded.results / "table.md").read_text().startswith("Complete: all 3 runs are done; 1 attempt failed")
+
+
+RECURRENT = {
+    "control": "10s",
+    "recovery": "20s",
+    "repeat": 2,
+    "faults": [{"kind": "process_kill", "target": {"labels": {"role": "worker"}}, "for": "4s"}],
+}
+
+
+@pytest.mark.full
+@pytest.mark.timeout(700)
+def test_recurrent_kills_of_an_engine_that_starts_on_a_backlog_are_one_row(tmp_path: Path) -> None:
+    plan, scratch = tmp_path / "recurrent.yaml", tmp_path / "scratch"
+    scratch.mkdir()
+    changes = {"faults": ["kills"], "schedules": {"kills": {"schedule": RECURRENT}}, "preload": "8s"}
+    plan.write_text(yaml.safe_dump(PLAN | changes), encoding="utf-8")
+    loaded = load(plan)
+    [run] = runs(matrix(loaded).cells, loaded)
+    with campaign(plan, scratch) as process:
+        assert process.wait(SECONDS_MAX) == 0, (tmp_path / "said.log").read_text(errors="replace")
+    found = read(loaded.results, run)
+    assert found is not None
+    assert found.settled
+    assert (found.missing, found.incorrect, found.verdicts["at_least_once"]) == (0, 0, "pass")
+    assert len(found.faults) == 2
+    assert all(one.healed and (one.failure_cost_seconds or 0.0) > 1.0 for one in found.faults), found.faults
+    assert found.cost.failure_cost_seconds == sum(one.failure_cost_seconds or 0.0 for one in found.faults)
+    latencies = pq.read_table(loaded.results / "series" / f"{run.name}.latency.parquet")
+    assert pc.max(latencies["first_input_seconds"]).as_py() > 8.0, "the first windows waited for the engine"
+    [row] = csv.DictReader((loaded.results / "table.csv").read_text(encoding="utf-8").splitlines())
+    assert (row["fault"], row["faults_median"], row["runs_done"]) == ("kills", "2", "1")
