@@ -5,8 +5,8 @@
 - the JobManager is SIGKILLed and continues from its newest checkpoint: nothing is missing, no id occurs twice;
 - a worker is stopped (SIGSTOP) until it is considered dead and replaced, then continues: its further writes belong to
   fenced and aborted transactions, so nothing is missing and no id occurs twice;
-- a worker is SIGKILLed and not restarted, and a standby exists: the standby takes over its tasks, nothing is missing,
-  no id occurs twice;
+- a worker is SIGKILLed and not restarted, and a standby, or a standby replica of its state on the other worker, exists:
+  that one takes over its tasks, nothing is missing, no id occurs twice;
 - a worker is SIGKILLed and not restarted, and the scheduler is adaptive: the job goes on with the other worker, nothing
   is missing, no id occurs twice;
 - the sidecar counts the same, and its verdict is pass.
@@ -97,6 +97,31 @@ def test_a_standby_takes_over_from_a_worker_that_stays_dead(run: KilledRun, tmp_
         assert engine.working() == [1 - victim]
         engine.stop()
     assert_exactly_once(run, tmp_path / "sidecar", effective)
+
+
+def test_an_instance_with_a_standby_replica_goes_on_for_one_that_stays_dead(run: KilledRun, tmp_path: Path) -> None:
+    with run.engine("kafka_streams", tmp_path / "engine", standby=1) as engine:
+        engine.start()
+        engine.ready(READY_SECONDS_MAX)
+        effective = engine.effective()
+        run.start_load()
+        run.await_half_way()
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        while not copies(engine, "worker-1"):
+            assert time.monotonic() < deadline, "worker 1 has no replica of the state of worker 0"
+            time.sleep(0.2)
+        run.await_answers(uncommitted=True)
+        engine.kill(0)
+        run.finish()
+        assert [one.alive for one in engine.instances] == [False, True]
+        engine.stop()
+    assert_exactly_once(run, tmp_path / "sidecar", effective)
+
+
+def copies(engine: RealEngine, worker: str) -> bool:
+    """Return whether an instance of Kafka Streams has read far more than it has processed: a changelog."""
+    of = engine.counters().get(worker, {})
+    return of.get("records-consumed-total", 0.0) > 1.3 * of.get("process-total", 0.0) > 0
 
 
 def test_the_adaptive_scheduler_goes_on_without_a_worker_that_stays_dead(run: KilledRun, tmp_path: Path) -> None:
