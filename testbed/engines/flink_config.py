@@ -14,6 +14,7 @@ JOBMANAGER_HEAP_MB: Final = 384
 LOOPBACK: Final = "127.0.0.1"
 _DELIVERY: Final = {"exactly_once": "EXACTLY_ONCE", "at_least_once": "AT_LEAST_ONCE"}
 _MESSAGE_BYTES_MAX: Final = 8_000_000
+_COUNTED_SECONDS: Final = 0.5
 
 # Flink's shell scripts would divide a TaskManager's memory. Without them, every part and the JVM's limits are set here.
 _MEMORY_MB: Final = {
@@ -93,6 +94,9 @@ def write_config(settings: RealEngineSettings, folder: Path, *, rpc_port: int, z
         "resourcemanager.standalone.start-up-time": "60s",
         "slot.request.timeout": "60000ms",
         "io.tmp.dirs": str(folder / "tmp"),
+        # The counters are asked each second: records and states of tasks must not be older (default: 10 s and 3 s).
+        "metrics.fetcher.update-interval": _ms(_COUNTED_SECONDS),
+        "web.refresh-interval": _ms(_COUNTED_SECONDS),
         # Without high availability, these have no effect.
         "high-availability.cluster-id": settings.group,
         "high-availability.storageDir": f"file://{folder}/high-availability",

@@ -25,6 +25,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from testbed.broker import EmbeddedBroker
+from testbed.campaign.counters import CounterSampler
+from testbed.campaign.stages import Span, _noticed, _restarted
 from testbed.engines.effective import Effective
 from testbed.engines.flink import FlinkEngine
 from testbed.engines.real import RealEngine
@@ -79,6 +81,33 @@ def test_a_standby_takes_over_from_a_jobmanager_that_stays_dead(run: KilledRun, 
         engine.ready(READY_SECONDS_MAX)
         assert engine.leader != victim, "the restarted one stands by"
         engine.stop()
+    assert_exactly_once(run, tmp_path / "sidecar", effective)
+
+
+def test_the_counters_show_when_a_killed_worker_was_noticed_and_when_all_tasks_run_again(
+    run: KilledRun, tmp_path: Path
+) -> None:
+    with run.engine("flink", tmp_path / "engine") as engine:
+        engine.start()
+        engine.ready(READY_SECONDS_MAX)
+        effective = engine.effective()
+        with CounterSampler(engine.counters) as sampler:
+            run.start_load()
+            run.await_half_way()
+            run.await_answers(uncommitted=True)
+            killed = time.time()
+            engine.kill(0)
+            engine.restart(0)
+            engine.ready(READY_SECONDS_MAX)
+            deadline = time.monotonic() + SETTLE_SECONDS_MAX
+            while (restarted := _restarted(sampler.rows, Span(killed, time.time()))) is None:
+                assert time.monotonic() < deadline, "the counters do not show the restart"
+                time.sleep(0.2)
+        noticed = _noticed(sampler.rows, Span(killed, time.time()))
+        run.finish()
+        engine.stop()
+    assert noticed is not None
+    assert 0 < noticed < restarted
     assert_exactly_once(run, tmp_path / "sidecar", effective)
 
 
