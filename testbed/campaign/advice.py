@@ -7,8 +7,9 @@ engine by downtime, peak latency, losses and duplicates.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from testbed.campaign.cell import Cell
@@ -23,6 +24,7 @@ UNCLEAR: Final = "no clear difference"
 _NEAR: Final = 1.25
 """Costs whose quotient is below this, or whose ranges overlap, do not differ."""
 _NEAR_SECONDS: Final = 1.0
+_WHOLE: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,12 @@ _CHOSEN_BY: Final = (
     ("duplicate", "fewest repeated contributions", "", 0.0),
 )
 """What an engine is chosen by (OSPBench): measure, its name and unit, and a difference that is none."""
+_CALM: Final = (
+    ("throughput_control_per_second", "throughput", "/s", 0.0, True),
+    ("latency_p50_control_seconds", "latency p50", " s", 0.05, False),
+)
+"""What a setting is chosen by without a fault: measure, its name and unit, a difference that is none, and whether the
+highest is best."""
 _CONSUMERS: Final = (
     ("duplicate", "repeated", "let the sink overwrite by key and window, or discard ids that it knows"),
     ("missing", "lost", "do not take a result for complete"),
@@ -88,7 +96,7 @@ def consumers(rows: Sequence[Row]) -> Iterator[str]:
 def comparisons(rows: Sequence[Row]) -> list[str]:
     """What is cheaper, of cells of one plan that differ in one thing."""
     costly = _costly(rows)
-    return [*_axes(costly), *_delayed(costly)]
+    return [*_axes(costly), *_delayed(costly), *_calm_axes(rows)]
 
 
 def _costly(rows: Sequence[Row]) -> list[tuple[Row, Spread]]:
@@ -116,6 +124,29 @@ def _axes(costly: Sequence[tuple[Row, Spread]]) -> Iterator[str]:
     for (axis, cell), group in groups.items():
         if len(group) > 1:
             yield _compared(_name(cell), [(f"{axis} {value}", cost) for value, cost in group])
+
+
+def _calm_axes(rows: Sequence[Row]) -> Iterator[str]:
+    """The value of each axis with clearly the highest throughput, or the lowest latency, of runs without a fault: such
+    as the parallelism for a number of partitions."""
+    groups: dict[tuple[str, Cell], list[tuple[str, Row]]] = {}
+    for row in rows:
+        for axis, value in row.cell.axes:
+            if row.cell.fault == "none" and is_choice(axis):
+                groups.setdefault((axis, _without(row.cell, axis)), []).append((f"{axis} {value}", row))
+    for (_, cell), group in groups.items():
+        for measure, name, unit, near, is_highest in _CALM:
+            values = [(value, found) for value, row in group if (found := row.measures[measure]) is not None]
+            ranked = [(value, _reciprocal(found) if is_highest else found) for value, found in values]
+            if len(ranked) > 1 and (best := _clearly_least(ranked, near)) is not None:
+                shown = ", ".join(f"{value} {_shown(found, unit)}" for value, found in values)
+                yield f"{_name(cell)}: prefer {best} ({name}: {shown})."
+
+
+def _reciprocal(of: Spread) -> Spread:
+    """Turns the highest value into the lowest one."""
+    median, least, most = (1 / value if value else math.inf for value in (of.median, of.most, of.least))
+    return replace(of, median=median, least=least, most=most)
 
 
 def _delayed(costly: Sequence[tuple[Row, Spread]]) -> Iterator[str]:
@@ -147,7 +178,8 @@ def _clearly_least(group: Sequence[tuple[str, Spread]], near: float) -> str | No
 
 
 def _shown(value: Spread, unit: str) -> str:
-    return f"{value.median:.3g}{unit} in {plural(value.runs, 'run')}"
+    number = f"{value.median:,.0f}" if value.median >= _WHOLE else f"{value.median:.3g}"
+    return f"{number}{unit} in {plural(value.runs, 'run')}"
 
 
 def penalties(rows: Sequence[Row]) -> list[Penalty]:

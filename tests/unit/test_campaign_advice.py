@@ -116,5 +116,40 @@ def test_an_engine_is_chosen_by_what_is_clearly_least_and_its_consumers_hear_wha
     assert chosen({"flink": (4.0, 4.1), "kafka_streams": (3.7, 3.9)}, {"flink": 0, "kafka_streams": 0}) == []
 
 
+@pytest.mark.parametrize(
+    ("rates", "latencies", "said"),
+    [
+        (
+            {"1": (900.0, 950.0), "3": (1900.0, 2000.0)}, {"1": (0.5, 0.5), "3": (0.5, 0.5)},
+            ["prefer parallelism 3 (throughput: parallelism 1 925/s in 2 runs, parallelism 3 1,950/s in 2 runs)."],
+        ),
+        (
+            {"1": (1000.0, 1000.0), "3": (1000.0, 1000.0)}, {"1": (0.2, 0.3), "3": (0.8, 0.9)},
+            ["prefer parallelism 1 (latency p50: parallelism 1 0.25 s in 2 runs, parallelism 3 0.85 s in 2 runs)."],
+        ),
+        ({"1": (900.0, 1900.0), "3": (1000.0, 2000.0)}, {"1": (0.2, 0.3), "3": (0.23, 0.3)}, []),
+    ],
+    ids=["throughput", "latency", "no clear difference"],
+)  # fmt: skip
+def test_parallelism_is_chosen_by_throughput_and_latency_without_a_fault(
+    rates: dict[str, tuple[float, ...]], latencies: dict[str, tuple[float, ...]], said: list[str]
+) -> None:
+    wanted = plan(engines=["flink"], guarantees=["exactly_once"], faults=["none"], partitions=3,
+                  axes={"parallelism": [1, 3]})  # fmt: skip
+    everything = runs(matrix(wanted).cells, wanted)
+
+    def result(run: Run) -> Any:
+        workers, number = dict(run.cell.axes)["parallelism"], run.repetition - 1
+        control = PhaseMeasure(
+            phase="control", results=1, throughput_per_second=rates[workers][number],
+            latency_p50_seconds=latencies[workers][number], latency_p99_seconds=None,
+        )  # fmt: skip
+        return fake(run, phases=(control,))
+
+    results = {run.name: result(run) for run in everything}
+    found = advice(table(everything, results, left_out=(), failures=(), headings=(), settings={}).rows)
+    assert found == [f"flink, sst, exactly once, none: {one}" for one in said]
+
+
 def test_a_rate_is_no_choice() -> None:
     assert len(advice(built({"rate600": (1.0, 1.0), "rate1200": (9.0, 9.0)}, axes={"rate": [600, 1200]}).rows)) == 1
