@@ -204,6 +204,9 @@ def _effect(row: Row) -> str:
     down, faults, recovered = (row.measures[name] for name in ("downtime_seconds", "faults", "faults_recovered"))
     parts = ["loses" if lost.most else "no loss", "duplicates" if repeated.most else "no duplicates"]
     parts += [] if down is None else [f"down {down.median:.3g} s"]
+    if (before := row.measures["output_before_restart"]) is not None:
+        how = "no output" if not before.most else "output" if before.least else "output not always"
+        parts.append(f"{how} before the restart")
     if faults is not None and recovered is not None:
         parts.append("recovers" if recovered.least >= faults.most else "not always known to recover")
     return ", ".join(parts)

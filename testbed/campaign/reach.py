@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from statistics import median
 from typing import Final, Self
 
+from testbed.campaign.counters import Row
 from testbed.engines.settings import Node
 
 PART: Final = "reach"
@@ -28,6 +31,18 @@ for _ in iter(sys.stdin.readline, ""):
 """
 """Connects for each line that it reads, until its input is closed, also by the death of its parent. A process for each
 connection would cost a fortieth of a core."""
+
+
+def during(counted: Sequence[Row], start_us: int, end_us: int) -> tuple[float | None, float | None, float | None]:
+    """p50 and p99 of the seconds until the connections between two instants were accepted, and the share of those that
+    were not; None: there were none."""
+    of = [(name, value) for at_us, part, name, value in counted if part == PART and start_us <= at_us < end_us]
+    seconds = sorted(value for name, value in of if name == CONNECT)
+    failed = [value for name, value in of if name == UNREACHABLE]
+    share = sum(failed) / len(failed) if failed else None
+    if not seconds:
+        return None, None, share
+    return median(seconds), seconds[-(-99 * len(seconds) // 100) - 1], share
 
 
 class Reach:

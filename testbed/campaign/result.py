@@ -67,7 +67,11 @@ class FaultMeasure(_Record):
     degraded_latency_p50_seconds: float | None = None
     hit_input_per_second: float | None = None
     others_input_per_second: float | None = None
-    """These twelve: `testbed.campaign.stages`."""
+    output_before_restart: bool | None = None
+    connect_p50_seconds: float | None = None
+    connect_p99_seconds: float | None = None
+    unreachable_ratio: float | None = None
+    """These sixteen: `testbed.campaign.stages`."""
     throughput_penalty_ratio: float | None = None
     latency_penalty_ratio: float | None = None
     """These two are the report's: the failure phase against the control phase of the same run."""
@@ -77,7 +81,8 @@ class FaultMeasure(_Record):
 
 _MEDIANS: Final = (
     "degraded_throughput_per_second", "degraded_latency_p50_seconds", "hit_input_per_second",
-    "others_input_per_second", "throughput_penalty_ratio", "latency_penalty_ratio",
+    "others_input_per_second", "connect_p50_seconds", "connect_p99_seconds", "unreachable_ratio",
+    "throughput_penalty_ratio", "latency_penalty_ratio",
 )  # fmt: skip
 """Measures of several faults of which a run has the median of those that are known."""
 
@@ -239,9 +244,14 @@ def _of_all(faults: Sequence[FaultMeasure]) -> FaultMeasure:
         peak_latency_p99_seconds=max(
             (peak for one in faults if (peak := one.peak_latency_p99_seconds) is not None), default=None
         ),
+        output_before_restart=_all([one.output_before_restart for one in faults]),
         restarted_seconds=_middle([one.restarted_seconds for one in faults]),
         predicted_duplicates=sum(known_duplicates) if len(known_duplicates) == len(faults) else None,
     ).model_copy(update={name: _known([getattr(one, name) for one in faults]) for name in _MEDIANS})  # fmt: skip
+
+
+def _all(values: Sequence[bool | None]) -> bool | None:
+    return None if None in values else all(values)
 
 
 def _known(values: Sequence[float | None]) -> float | None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from testbed.campaign import inputs
+from testbed.campaign import inputs, reach
 from testbed.campaign.counters import Row
 from testbed.campaign.sampler import GROUP, Sample
 from testbed.engines.flink import RUNNING_TASKS
@@ -63,6 +63,13 @@ class Stages:
     """Records that the workers which the fault hit read, until the healing began; None: not counted."""
     others_input_per_second: float | None = None
     """The same of the other workers."""
+    output_before_restart: bool | None = None
+    """Whether every partition had output before the healing of a kill began; None: no kill."""
+    connect_p50_seconds: float | None = None
+    connect_p99_seconds: float | None = None
+    """Until the broker accepted a connection, until the healing began."""
+    unreachable_ratio: float | None = None
+    """Share of the connections that it did not accept in time."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +114,9 @@ def stages(
             found.append(Stages())
             continue
         after, heals = Span(start, end), _seconds(fault.get("heal_started")) or healed
-        down = _degraded(outputs, control, after, heals) if fault["kind"] == _KILL else None
+        is_kill = fault["kind"] == _KILL
+        down = _degraded(outputs, control, after, heals) if is_kill else None
+        goes_on = down is not None if is_kill else None
         if down is not None and down.end - down.start < stable_seconds:
             down = None  # of bursts of results, fewer give no rate
         of_down = [] if down is None else down.of([point for of in latency.values() for point in of])
@@ -126,6 +135,8 @@ def stages(
                 None if down is None else _rate(list(zip(at, sizes, strict=True)), down),
                 median([value for _, value in of_down]) if of_down else None,
                 *hit,
+                goes_on,
+                *reach.during(counted, _us(start), _us(heals)),
             )
         )
     return found

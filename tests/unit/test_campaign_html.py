@@ -151,6 +151,12 @@ def test_what_a_failure_does_is_one_row_for_all_engines() -> None:
     [(_, titles, rows)] = [grid for grid in found if grid[0] == "What each failure does"]
     assert titles == ["failure", *(f"{engine}, {guarantee}" for engine in ("kafka_streams", "flink")
                                    for guarantee in ("at least once", "exactly once"))]  # fmt: skip
+    for before, words in ((True, "output before the restart"), (False, "no output before the restart")):
+        costs = {name: one.cost.model_copy(update={"output_before_restart": before}) for name, one in results.items()}
+        changed = {name: one.model_copy(update={"cost": costs[name]}) for name, one in results.items()}
+        of = formats.grids(table(RUNS, changed, left_out=[], failures=(), headings=[], settings={}))
+        [effects] = next(grid[2] for grid in of if grid[0] == "What each failure does")
+        assert all(f"down 3 s, {words}, recovers" in effect for effect in effects[1:])
     assert rows == [
         ["crash, sst", *["no loss, duplicates, down 3 s, recovers", "no loss, no duplicates, down 3 s, recovers"] * 2]
     ]

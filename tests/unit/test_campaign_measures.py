@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from testbed.campaign import formats, html, latencies, wrong
+from testbed.campaign import formats, html, latencies, reach, wrong
 from testbed.campaign.counters import Row
 from testbed.campaign.matrix import matrix, runs
 from testbed.campaign.predicted import predicted
@@ -129,6 +129,15 @@ def test_an_engine_has_restarted_when_as_many_tasks_run_as_before(tasks: dict[in
     assert _restarted(counts("job", "running-tasks", tasks), Span(100, 150)) == seconds
 
 
+def test_the_time_to_connect_is_that_of_the_fault_and_failed_connections_are_a_share() -> None:
+    seconds = {98: 9.0, **{100 + i: i / 100 for i in range(1, 7)}, 110: 8.0}
+    rows = counts("reach", "connect-seconds", seconds)
+    rows += counts("reach", "unreachable", {**dict.fromkeys(seconds, 0.0), 107: 1.0, 108: 1.0})
+    assert reach.during(rows, 100_000_000, 110_000_000) == (0.035, 0.06, 0.25)
+    assert reach.during(counts("reach", "unreachable", {101: 1.0}), 0, 200_000_000) == (None, None, 1.0)
+    assert reach.during(rows, 0, 50_000_000) == (None, None, None)
+
+
 def test_the_peak_is_the_highest_p99_of_a_second() -> None:
     many = [(3 + i / 1000, 1.0 + i / 1000) for i in range(200)]
     assert _peak([(1.5, 0.5), *many, (3.9, 9.0), (3.95, 8.0), (4.0, 2.0)]) == pytest.approx(2.0)
@@ -173,6 +182,7 @@ def test_every_measure_is_in_the_table_the_csv_file_and_the_report() -> None:
         partition_downtimes_seconds=(1.5,), noticed_seconds=2.25, peak_latency_p99_seconds=8.75,
         restarted_seconds=3.25, degraded_throughput_per_second=2900.0, degraded_latency_p50_seconds=0.75,
         hit_input_per_second=12.0, others_input_per_second=1500.0,
+        output_before_restart=True, connect_p50_seconds=0.25, connect_p99_seconds=6.25, unreachable_ratio=0.125,
     )  # fmt: skip
     of_run: Any = report()
     shares = dict.fromkeys(("control", "failure", "recovery"), 0.375)

@@ -75,9 +75,11 @@ def test_an_outage_of_all_partitions_ends_with_the_first_output() -> None:
     assert found.lag_recovery_seconds == 0
 
 
-@pytest.mark.parametrize(("silent_until", "is_measured"), [(115, True), (125, False)])
+@pytest.mark.parametrize(
+    ("silent_until", "is_measured", "before_restart"), [(115, True, True), (125, False, True), (131, False, False)]
+)
 def test_without_the_killed_worker_the_output_is_measured_once_each_partition_has_it_again(
-    silent_until: int, *, is_measured: bool
+    silent_until: int, *, is_measured: bool, before_restart: bool
 ) -> None:
     """Partition 0 is silent from 100. The other one goes on. The healing begins at 130, and changes the latency."""
 
@@ -90,8 +92,10 @@ def test_without_the_killed_worker_the_output_is_measured_once_each_partition_ha
     [found] = stages([killed], results(latency), lags(lambda _: 5), STABLE)
     rate, median = found.degraded_throughput_per_second, found.degraded_latency_p50_seconds
     assert (rate, median) == ((pytest.approx(2, rel=0.05), 3.0) if is_measured else (None, None))
+    assert found.output_before_restart is before_restart
     [paused] = stages([killed | {"kind": "process_pause"}], results(latency), lags(lambda _: 5), STABLE)
     assert (paused.degraded_throughput_per_second, paused.degraded_latency_p50_seconds) == (None, None)
+    assert paused.output_before_restart is None
 
 
 def test_the_input_of_the_workers_that_were_hit_is_beside_that_of_the_others_until_the_healing() -> None:
