@@ -73,6 +73,33 @@ def raw_fields(raw: bytes) -> dict[str, object]:
     return {"n": of_number, "small": small, "name": text(raw[4:7]), "rest": raw[7:8]}
 
 
+EVERY_TYPE: Final = tuple(
+    (f"{kind}{bits}", bits // 8, order)
+    for kind, sizes in (("int", (8, 16, 32, 64)), ("uint", (8, 16, 32, 64)), ("float", (32, 64)))
+    for bits in sizes
+    for order in ("big", "little")
+)
+"""Type, size and byte order of each number that raw bytes may have, in the order of their places."""
+
+
+def raw_of_every_type(raw: bytes) -> dict[str, object]:
+    """All numbers, then a text of two bytes and two bytes."""
+    found: dict[str, object] = {}
+    for kind, size, order in EVERY_TYPE:
+        part, raw = raw[:size], raw[size:]
+        if len(part) < size:
+            raise ValueError
+        part = part if order == "big" else part[::-1]
+        found[f"{kind}_{order}"] = (
+            {4: single, 8: number(">d")}[size](part)
+            if kind.startswith("float")
+            else int.from_bytes(part, "big", signed=kind.startswith("int"))
+        )
+    if len(raw) < 4:
+        raise ValueError
+    return {**found, "text": text(raw[:2]), "bytes": raw[2:4]}
+
+
 def windowed(start: int, end: int | None, key: object) -> Windowed:
     """A key and its window."""
     return Windowed(key, TypedTime(start, "ms"), None if end is None else TypedTime(end, "ms"))

@@ -28,6 +28,7 @@ FRAMED = TopicSample("orders", tuple(Record(b"\0\0\0\0\7x", struct.pack(">bi", 0
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryStub]:
     monkeypatch.setattr(registry, "_ABSENT_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(registry, "_RETRY_SECONDS", 0.05)
     stub = RegistryStub()
     stub.add(7, '"long"')
     stub.add(9, ORDER)
@@ -47,6 +48,18 @@ def test_numbers_that_begin_like_a_prefix_are_not_all_asked_for(stub: RegistrySt
     assert 0 not in schemas
     mixed = replace(LONGS, records=(*LONGS.records, *FRAMED.records))
     assert schemas_named(mixed, "value")[0] == 7, "the ids of most records come first"
+
+
+def test_a_password_of_the_registry_is_given_by_reference(stub: RegistryStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub.wanted = "Basic dXNlcjpzZWNyZXQ="
+    monkeypatch.setenv("REGISTRY_PASSWORD", "secret")
+    given = ("schema_registry.basic_auth.username=user", "schema_registry.basic_auth.password=${REGISTRY_PASSWORD}")
+    settings, schemas = looked_up(stub, FRAMED, assignments=given)
+    assert set(schemas) == {7, 9}
+    basic = {"username": "user", "password": "${REGISTRY_PASSWORD}"}
+    assert settings["schema_registry"] == {"url": stub.url, "basic_auth": basic}, "this is what the file has"
+    with pytest.raises(command.SampleFailed, match=r"refuses the sidecar .*; check --registry, and --set schema_reg"):
+        looked_up(stub, FRAMED)
 
 
 @pytest.mark.parametrize(

@@ -142,5 +142,5 @@ def _schemas(config: Config, samples: Iterable[TopicSample]) -> Schemas:
     try:
         registry.look_up(named)
     except RegistrySilent as silent:
-        raise SampleFailed(f"config init: {silent}; check --registry.") from None
+        raise SampleFailed(f"config init: {silent}; check --registry, and --set schema_registry.") from None
     return registry.schemas
