@@ -1,4 +1,4 @@
-"""A schema registry on a port of this process: the two requests that the sidecar makes, and ways to fail."""
+"""A schema registry on a port of this process: the requests that the sidecar makes, and ways to fail."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 
 class RegistryStub:
-    """A registry with the schemas that it is given. ``schemas``: id -> schema. ``subjects``: subject -> schema of its
-    version 1. ``is_away``: it answers with an error. ``wanted``: the `Authorization` header that it wants."""
+    """A registry with the schemas that it is given. ``schemas``: id or GUID -> schema. ``subjects``: subject -> schema
+    of its version 1. ``is_away``: it answers with an error. ``wanted``: the `Authorization` header that it wants."""
 
     def __init__(self, wanted: str | None = None) -> None:
-        self.schemas: dict[int, dict[str, Any]] = {}
+        self.schemas: dict[int | str, dict[str, Any]] = {}
         self.subjects: dict[str, dict[str, Any]] = {}
         self.is_away = False
         self.wanted = wanted
@@ -50,14 +50,16 @@ class RegistryStub:
         match path.partition("?")[0].strip("/").split("/"):
             case ["schemas", "ids", number]:
                 found = self.schemas.get(int(number))
+            case ["schemas", "guids", guid]:
+                found = self.schemas.get(guid)
             case ["subjects", subject, "versions", "1"]:
                 found = self.subjects.get(subject)
             case _:
                 return 404, {"error": "no such page"}
         return (404, {"error_code": 40403}) if found is None else (200, found)
 
-    def add(self, number: int, schema: object, **more: Any) -> None:
-        """Add the schema of an id. ``more``: further fields of the answer, such as `schemaType`."""
+    def add(self, number: int | str, schema: object, **more: Any) -> None:
+        """Add the schema of an id or a GUID. ``more``: further fields of the answer, such as `schemaType`."""
         self.schemas[number] = {"schema": schema if isinstance(schema, str) else json.dumps(schema), **more}
 
     def close(self) -> None:

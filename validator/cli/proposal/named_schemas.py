@@ -21,7 +21,7 @@ def schemas_named(sample: TopicSample, part: Part) -> tuple[int | str, ...]:
     found: Counter[int | str] = Counter()
     for record in sample.records:
         raw = record.value if part == "value" else record.key
-        header = next((value for name, value in record.headers if name == schema_header(part)), None)
+        header = next((value for name, value in reversed(record.headers) if name == schema_header(part)), None)
         if isinstance(raw, bytes):
             try:
                 schema = framed(raw, header if isinstance(header, bytes) else None).schema
