@@ -8,17 +8,19 @@ import random
 import re
 import struct
 import uuid
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pytest
-from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pb2, json_format, timestamp_pb2
 
 from validator.codecs.one_record import Event, Record, RecordDecoder
 from validator.model.field_values import TypedTime
 from validator.model.schemas import RegisteredSchema, SchemaUnknown
+from validator.settings.encodings.protobuf_values import message_reader
 from validator.settings.formats.protobuf import ProtobufReader
 from validator.settings.formats.seam import ColumnReader, Unreadable, ValueReader
 from validator.settings.topics import Input
@@ -273,11 +275,102 @@ def test_batches_with_ids_in_headers_are_read_as_single_values(of_file: bool) ->
 
 
 def _timestamp() -> descriptor_pb2.FileDescriptorProto:
-    from google.protobuf import timestamp_pb2
-
     file = descriptor_pb2.FileDescriptorProto()
     timestamp_pb2.DESCRIPTOR.CopyToProto(file)
     return file
+
+
+WRAPPED: Final = {
+    "text": ("String", ["", "é"]), "long": ("Int64", [0, -5, 2**63 - 1]), "big": ("UInt64", [2**64 - 1]),
+    "short": ("Int32", [-7, 0]), "small": ("UInt32", [2**32 - 1]), "yes": ("Bool", [False, True]),
+    "raw": ("Bytes", [b"", b"\xff\x00"]), "single": ("Float", [0.1, -1.5]), "exact": ("Double", [0.1, 1e300]),
+}  # fmt: skip
+"""Name of a field -> its wrapper, and values."""
+
+
+def wrappers() -> descriptor_pb2.FileDescriptorProto:
+    """A type with a wrapper of each kind, a day and a time; proto3."""
+    file = descriptor_pb2.FileDescriptorProto(name="w.proto", package="w", syntax="proto3")
+    kinds = {name: f".google.protobuf.{kind}Value" for name, (kind, _) in WRAPPED.items()}
+    kinds |= {"day": ".google.type.Date", "at": ".google.protobuf.Timestamp"}
+    file.dependency.extend(f"google/{name}.proto" for name in ("protobuf/wrappers", "protobuf/timestamp", "type/date"))
+    made = file.message_type.add(name="Wrapped")
+    for number, (name, kind) in enumerate(kinds.items(), 1):
+        made.field.add(name=name, number=number, type=F.TYPE_MESSAGE, type_name=kind, label=OPTIONAL)
+    return file
+
+
+def test_wrappers_days_and_times_are_what_googles_json_has() -> None:
+    read = reader(RegisteredSchema("PROTOBUF", registered(wrappers())))
+    made = message_reader(RegisteredSchema("PROTOBUF", registered(wrappers())), (0,))._class
+    chance, seen = random.Random(3), 0
+    for _ in range(300):
+        message = made()
+        for name, (_, values) in WRAPPED.items():
+            if chance.random() < 0.6:
+                # A wrapper of a default is present, and has no bytes.
+                getattr(message, name).SetInParent()
+                getattr(message, name).value = chance.choice(values)
+        day = date.fromordinal(chance.randrange(1, 3_000_000))
+        if has_day := chance.random() < 0.6:
+            message.day.year, message.day.month, message.day.day = day.year, day.month, day.day
+        if chance.random() < 0.6:
+            message.at.seconds, message.at.nanos = chance.randrange(-(10**9), 10**9), chance.randrange(10**9)
+        found = read.value(b"\0\0\0\0\7\0" + message.SerializeToString())
+        assert isinstance(found, dict)
+        wanted = json_format.MessageToDict(message)
+        assert {name for name, value in found.items() if value is not None} == wanted.keys()
+        for name, (kind, _) in WRAPPED.items():
+            value = base64.b64encode(found[name]).decode() if isinstance(found[name], bytes) else found[name]
+            # JSON has numbers of 64 bits as texts.
+            assert (str(value) if kind.endswith("64") and value is not None else value) == wanted.get(name)
+            seen += value is not None
+        assert found["day"] == (TypedTime((day - date(1970, 1, 1)).days, "d") if has_day else None)
+        at = timestamp_pb2.Timestamp()
+        if "at" in wanted:
+            at.FromJsonString(wanted["at"])
+        assert found["at"] == (TypedTime(at.ToNanoseconds(), "ns") if "at" in wanted else None)
+    assert seen > 1_000
+    with pytest.raises(Unreadable, match=r"holds a google\.type\.Date that is not a day"):
+        read.value(b"\0\0\0\0\7\0" + field(10, field(1, 2026) + field(2, 2) + field(3, 30)))
+
+
+@pytest.mark.parametrize("label", ["required", "optional"])
+def test_required_fields_and_closed_enums_of_proto2(label: str) -> None:
+    text = f"""
+    syntax = 'proto2';
+    message M {{
+      {label} int64 id = 1;
+      enum Kind {{ A = 1; B = 2; }}
+      optional Kind kind = 2;
+      repeated Kind kinds = 3;
+      optional string page = 4 [default = 'x'];
+    }}
+    """
+    read = reader(RegisteredSchema("PROTOBUF", text))
+    unset = {"id": 5, "kind": None, "kinds": [], "page": None}
+    start, five = b"\0\0\0\0\7\0", field(1, 5)
+    cases: list[tuple[bytes, dict[str, Any] | None]] = [
+        (five, {}),
+        (five + field(2, 2) + field(4, b""), {"kind": "B", "page": ""}),
+        # The number of no value is an unknown field.
+        (five + field(2, 9) + field(3, 1) + field(3, 9) + field(3, 2), {"kinds": ["A", "B"]}),
+        (field(2, 1), {"kind": "A", "id": None} if label == "optional" else None),
+    ]
+    for raw, wanted in cases:
+        if wanted is None:
+            with pytest.raises(Unreadable, match="lacks required fields of M"):
+                read.value(start + raw)
+        else:
+            assert read.value(start + raw) == {**unset, **wanted}
+    assert isinstance(read, ColumnReader)
+    columns = read.read_columns(pa.array([start + raw for raw, _ in cases], pa.binary()), [("id",), ("kind",)], [])
+    if label == "required":
+        assert columns is None
+    else:
+        assert columns is not None
+        assert columns["id",].to_pylist()[:2] == [5, 5]
+        assert columns["kind",].to_pylist()[1:3] == ["B", None]
 
 
 TEXT: Final = """
