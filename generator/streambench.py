@@ -2,11 +2,12 @@
 
 Source: StreamBench (Lu et al. 2014): a text of the AOL search log has 60 bytes, a record of CAIDA's traces 200 bytes.
 Both are lines here, with tabs between the fields, and synthetic: id and time come first, and the rest is cycled over as
-many records as the seed has. One word of a text is a field of its own, because an event has one key.
+many records as the seed has. The first word of a text is a field, too, which a filter of the sidecar can read.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from generator import seed
 from generator.workloads.seam import Events, Keyed, Load, NumberedWire, Numbers, Stream, Workload
 
 TEXT_BYTES, NUMBERS_BYTES = 60, 200
+TEXT_WORDS: Final = 3
 SEED_RECORDS: Final = 10_000
 USERS: Final = 1_000
 FLOWS: Final = 1_000
@@ -33,13 +35,10 @@ TEXT_COLUMNS: Final = ("id", "time", "user", "word", "text")
 NUMBERS_COLUMNS: Final = ("id", "time", "flow", "draw", *_MEASURES)
 
 
-def text_by(key: str) -> Stream:
-    """The texts, whose key is the ``user`` or the ``word``."""
-    return Stream(
-        "text", {"id": "id", "key": key, "event_time": "time"}, time_unit="ms", columns=TEXT_COLUMNS, late="lateTexts"
-    )
-
-
+TEXTS: Final = Stream(
+    "text", {"id": "id", "key": "user", "event_time": "time"}, time_unit="ms", columns=TEXT_COLUMNS, late="lateTexts"
+)
+WORDS_OF_TEXTS: Final = replace(TEXTS, fields={**TEXTS.fields, "key": "text"}, has_words=True)
 NUMBERS: Final = Stream(
     "numbers", {"id": "id", "key": "flow", "event_time": "time"}, time_unit="ms", columns=NUMBERS_COLUMNS,
     late="lateNumbers",
@@ -66,29 +65,26 @@ class _Lines(NumberedWire):
 class TextWire(_Lines):
     """Texts. Words have Zipf's frequencies: the n-th is 1/n times as frequent as the first."""
 
-    def __init__(self, seed_value: int, key: str) -> None:
+    def __init__(self, seed_value: int) -> None:
         super().__init__(seed_value, "text")
         bounds = np.cumsum(_WHOLE // np.arange(1, len(WORDS) + 1))
-        self._words = np.searchsorted(bounds, self.below(int(bounds[-1]), "word"), "right")
+        drawn = [self.below(int(bounds[-1]), f"word {n}") for n in range(TEXT_WORDS)]
+        places = zip(*(np.searchsorted(bounds, one, "right").tolist() for one in drawn), strict=True)
+        texts = [[WORDS[place].encode() for place in of_text] for of_text in places]
         self._users = self.below(USERS, "user")
-        self._has_words = key == "word"
-        self._rest = [b"%d\t%b\t" % (u, WORDS[w].encode()) for u, w in zip(self._users, self._words, strict=True)]
-        if self._has_words:
-            self.journaled = {"keys": [[word] for word in WORDS], "id_prefix": None}
+        self._rest = [
+            b"%d\t%b\t%b" % (user, words[0], b" ".join(words)) for user, words in zip(self._users, texts, strict=True)
+        ]
 
     def keys_of(self, numbers: Numbers) -> Numbers:
-        """The words, by their place, or the users."""
-        return (self._words if self._has_words else self._users)[numbers % SEED_RECORDS]
-
-    def kafka_key(self, key: int) -> bytes:
-        """The word or the user."""
-        return WORDS[key].encode() if self._has_words else super().kafka_key(key)
+        """The users."""
+        return self._users[numbers % SEED_RECORDS]
 
     def render(self, numbers: list[int], keys: list[int], times_ms: list[int], created_ms: int) -> list[bytes]:
         """See `Wire`."""
         del keys, created_ms
         rest = self._rest
-        return [(b"%d\t%d\t%b" % (n, ms, rest[n % SEED_RECORDS])).ljust(TEXT_BYTES, b"a")
+        return [(b"%d\t%d\t%b" % (n, ms, rest[n % SEED_RECORDS])).ljust(TEXT_BYTES)
                 for n, ms in zip(numbers, times_ms, strict=True)]  # fmt: skip
 
 
@@ -118,7 +114,7 @@ class NumbersWire(_Lines):
 class OnRecords(Workload):
     """A program that reads texts or records of numbers."""
 
-    streams: ClassVar[tuple[Stream, ...]] = (text_by("user"),)
+    streams: ClassVar[tuple[Stream, ...]] = (TEXTS,)
 
     def events(self, load: Load) -> Events:
         """The records of the seed, cycled."""
@@ -126,10 +122,22 @@ class OnRecords(Workload):
 
     def wire(self, stream: Stream, load: Load) -> NumberedWire:
         """The lines."""
-        return NumbersWire(load.plan.seed) if stream is NUMBERS else TextWire(load.plan.seed, stream.fields["key"])
+        return NumbersWire(load.plan.seed) if stream is NUMBERS else TextWire(load.plan.seed)
 
     @property
     def kept(self) -> tuple[str, ...]:
         """All other fields, or those of the aggregates."""
         fields = self.streams[0].fields.values()
         return super().kept or tuple(name for name in self.streams[0].columns if name not in fields)
+
+
+class OnWords(OnRecords):
+    """A program that splits texts into words, which are its keys. Late words have no topic that the sidecar reads."""
+
+    streams: ClassVar[tuple[Stream, ...]] = (WORDS_OF_TEXTS,)
+    sets_aside: ClassVar[bool] = False
+
+    @property
+    def key(self) -> str:
+        """A word."""
+        return "word"

@@ -189,4 +189,5 @@ def violations(tables: StateTables) -> dict[tuple[str, Cell], int]:
 def _aggregate(what: str, events: list[Event]) -> Any:
     how, _, path = what.rstrip(")").partition("(")
     compute: dict[str, Any] = {"count": len, "sum": sum, "sum_mod64": sum, "min": min, "max": max, "avg": fmean}
+    compute["distinct"] = lambda values: len(set(values))
     return compute[how]([int(event[3][path]) if path else 1 for event in events])

@@ -46,7 +46,7 @@ class Stream:
     layout: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """If values are raw bytes: field -> its place, as in the sidecar's format `raw`."""
     has_words: bool = False
-    """Whether the key is a text of which each word is a key."""
+    """Whether the key is a text of which each word is a key: a field, or what rules find (`matched`)."""
     matched: str | None = None
     """The field by which rules find the keys of an event; None: the key is a field."""
     late: str = "lateOutput"
@@ -54,11 +54,16 @@ class Stream:
     late_fields: Mapping[str, str] = field(default_factory=dict)
     """The fields of late events; empty: those of the events. Late events are JSON."""
 
+    @property
+    def is_split(self) -> bool:
+        """Whether a field has the words that are the keys."""
+        return self.has_words and self.matched is None
+
     def input(self, topic: str, *, has_ids: bool = True) -> dict[str, Any]:
         """The sidecar's section for the topic. Beside results without ids it has none, either."""
         at = self.fields["event_time"]
         event_time = at if self.time_unit is None else {"path": at, "unit": self.time_unit}
-        words = {"explode": {"at": "whitespace"}} if self.has_words and self.matched is None else {}
+        words = {"explode": {"at": "whitespace"}} if self.is_split else {}
         several = {"id": list(self.id_paths)} if self.id_paths else {}
         fields: dict[str, Any] = {**several, **self.fields, "event_time": event_time}
         if self.matched is not None:

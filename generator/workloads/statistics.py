@@ -1,4 +1,4 @@
-"""StreamBench's Statistics: number, sum, least and largest value of a field of the records of numbers, so far.
+"""StreamBench's Statistics: number, sum, least, largest and mean value of a field of the records of numbers, so far.
 
 StreamBench has them for all records, here each flow has its own.
 """
@@ -14,10 +14,11 @@ from generator.workloads.seam import Stream
 
 
 class Statistics(Running, OnRecords):
-    """A field of the records of numbers has its number, sum, minimum and maximum per flow."""
+    """A field of the records of numbers has its number, sum, minimum, maximum and average per flow."""
 
     kind: ClassVar[str] = "statistics"
     streams: ClassVar[tuple[Stream, ...]] = (NUMBERS,)
     aggregates: ClassVar[Mapping[str, str]] = {
         "records": "count", "total": "sum(measure1)", "least": "min(measure1)", "largest": "max(measure1)",
+        "mean": "avg(measure1)",
     }  # fmt: skip

@@ -1,16 +1,16 @@
-"""StreamBench's Wordcount, of one word of each text: the sidecar needs one key of each event."""
+"""StreamBench's Wordcount: how often each word of the texts has occurred so far."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
-from generator.streambench import OnRecords, text_by
+from generator.streambench import OnWords
 from generator.workloads.operations import Running
-from generator.workloads.seam import Stream
 
 
-class Wordcount(Running, OnRecords):
-    """Texts are collected per word, without windows. Words have Zipf's frequencies."""
+class Wordcount(Running, OnWords):
+    """Texts are split into words, of which each is counted, without windows. Words have Zipf's frequencies."""
 
     kind: ClassVar[str] = "wordcount"
-    streams: ClassVar[tuple[Stream, ...]] = (text_by("word"),)
+    aggregates: ClassVar[Mapping[str, str]] = {"count": "count"}

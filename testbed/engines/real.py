@@ -108,7 +108,7 @@ PROFILES: Final[Mapping[str, Mapping[str, Timeouts]]] = {
 """Profile -> engine -> its timeouts, from the papers or their code (PGVal, OSPBench, Vogel et al.)."""
 
 
-_AGGREGATES: Final = frozenset({"count", "sum", "min", "max"})
+_AGGREGATES: Final = frozenset({"count", "sum", "min", "max", "avg", "distinct"})
 """Those of all generic jobs."""
 
 WORKERS_MAX: Final = 5
@@ -246,7 +246,7 @@ def takes_grace(of: Workload) -> bool:
 
 
 def _is_plain(of: Workload) -> bool:
-    """Whether a workload reads texts, each with an id and one key, and its results have nothing beside ids or
+    """Whether a workload reads texts, each with an id and one key or words, and its results have nothing beside ids or
     aggregates."""
     return (
         {what.partition("(")[0] for what in of.aggregates.values()} <= _AGGREGATES

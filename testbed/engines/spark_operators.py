@@ -61,9 +61,15 @@ def _events(
     needed = {name: _number(stream, what.partition("(")[2].rstrip(")")) for name, what in of.aggregates.items()}
     if operator_of(of) == "passthrough":
         needed = {name: _kept(stream, name, of.factors.get(name)) for name in of.kept}
-    events = records.select(_fields(stream).alias("fields")).select(
+    records = records.select(_fields(stream).alias("fields"))
+    key = _json(stream, stream.fields["key"])
+    if stream.is_split:
+        # A row for each word. One that does not decode has a row, too, and is treated below.
+        words = F.split(F.trim(_text(stream, stream.fields["key"])), r"\s+")
+        records, key = records.select("fields", F.explode_outer(words).alias("word")), _quoted(F.col("word"))
+    events = records.select(
         F.lit(side).alias("side"),
-        _json(stream, stream.fields["key"]).alias("key"),
+        key.alias("key"),
         _id(stream).alias("id"),
         _time(stream).alias("time"),
         _passes(stream, where or {}).alias("passes"),
@@ -99,10 +105,14 @@ def _text(stream: Stream, name: str) -> Column:
 
 def _json(stream: Stream, name: str) -> Column:
     if stream.columns:
-        # to_json does not accept a bare string, so the array's brackets are removed.
-        listed = F.to_json(F.array(_text(stream, name)))
-        return F.substr(listed, F.lit(2), F.length(listed) - 2)
+        return _quoted(_text(stream, name))
     return F.to_json(F.try_variant_get("fields", f"$.{name}", "variant"))
+
+
+def _quoted(text: Column) -> Column:
+    # to_json does not accept a bare string, so the array's brackets are removed.
+    listed = F.to_json(F.array(text))
+    return F.substr(listed, F.lit(2), F.length(listed) - 2)
 
 
 def _id(stream: Stream) -> Column:
@@ -148,10 +158,15 @@ def _value(name: str) -> str:
 
 def _evidence(of: Workload, *, once: bool) -> list[Column]:
     if of.aggregates:
-        functions = {"count": F.count, "sum": F.sum, "min": F.min, "max": F.max}
+        functions = {"count": F.count, "sum": F.sum, "min": F.min, "max": F.max, "avg": F.avg, "distinct": _distinct}
         return [functions[what.partition("(")[0]](_value(name)).alias(name) for name, what in of.aggregates.items()]
     collect = F.collect_set if once else F.collect_list
     return [collect(F.when(F.col("side") == side, F.col("id"))).alias(name) for side, name in enumerate(of.id_lists)]
+
+
+def _distinct(values: Column | str) -> Column:
+    """The number of different values. Streams have no exact function of Spark's for it."""
+    return F.size(F.collect_set(values))
 
 
 def _stated(of: Workload) -> list[Column]:

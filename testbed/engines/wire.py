@@ -92,6 +92,8 @@ class Decoder:
             return None
         if isinstance(record, FilteredOut):
             return record
+        if self._stream.is_split:
+            return [(offset, (word,), *record[2:]) for word in record[1][0].split()] or FilteredOut(offset)
         routed = None if self._of is None else self._of.routed(value)
         if routed is None:
             return [record]
@@ -215,7 +217,8 @@ def _window(result: Result) -> dict[str, str]:
 
 
 def aggregated(what: str, rows: Sequence[Mapping[str, Any]]) -> int | float | None:
-    """Return an aggregate of whole numbers: `count`, or `sum`, `sum_mod64`, `min`, `max` or `avg` of a field."""
+    """Return an aggregate of whole numbers: `count`, or `sum`, `sum_mod64`, `min`, `max`, `avg` or `distinct` of a
+    field."""
     if what == "count":
         return len(rows)
     how, _, path = what.rstrip(")").partition("(")
@@ -224,6 +227,8 @@ def aggregated(what: str, rows: Sequence[Mapping[str, Any]]) -> int | float | No
         return sum(numbers) % (1 << 64)
     if how == "sum":
         return sum(numbers)
+    if how == "distinct":
+        return len(set(numbers))
     if how == "avg":
         return sum(numbers) / len(numbers) if numbers else None
     return {"min": min, "max": max}[how](numbers, default=None)

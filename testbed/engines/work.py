@@ -42,6 +42,7 @@ def work_options(settings: RealEngineSettings) -> dict[str, str]:
         "job.carried": ",".join(of.carried),
         "job.changes": ",".join(of.changes),
         "job.partitioned.by": of.partitioned_by or "",
+        "job.splits": str(any(stream.is_split for stream in of.streams)).lower(),
         **_matching(of),
         **{f"job.factor.{name}": factor for name, factor in of.factors.items()},
         **{

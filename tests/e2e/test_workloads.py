@@ -56,7 +56,9 @@ PARAMETERS: Final[dict[str, dict[str, Any]]] = {
 }
 """Of workloads whose default values suit longer loads, and in which a result per event is a special case."""
 DAMAGE: Final = {
-    **dict.fromkeys(("nexmark_q5_count", "nexmark_q7", "nexmark_q4"), (Mutation.DROP, Mutation.DUPLICATE)),
+    **dict.fromkeys(
+        ("nexmark_q5_count", "nexmark_q7", "nexmark_q4", "distinct_count"), (Mutation.DROP, Mutation.DUPLICATE)
+    ),
     **dict.fromkeys(
         ("nexmark_q20", "nexmark_q4_bids", "traffic_join"), (Mutation.DROP_CELL, Mutation.DUPLICATE_RESULT)
     ),

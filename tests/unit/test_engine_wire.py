@@ -116,6 +116,19 @@ def test_a_line_is_decoded_by_its_columns_and_filtered_by_a_part_of_a_field() ->
     }  # fmt: skip
 
 
+def test_each_word_of_a_text_is_a_key_as_often_as_it_occurs() -> None:
+    counted = named("distinct_count")
+    decoder = wire.Decoder(counted.streams[0], of=counted)
+    first = decoder.records(3, b"7\t13\t42\tback\tback punt back   ")
+    assert first == [(3, (word,), 13, 7) for word in ("back", "punt", "back")]
+    assert decoder.records(4, b"8\t13\t43\t\t      ") == wire.FilteredOut(4)
+    rows = [decoder.more[7], decoder.more[7], {"user": "43"}]
+    assert json.loads(wire.values_bytes(Result(0, 10, ("back",), (7, 7, 9), (1, 1, 2)), rows, counted)) == {
+        "word": "back", "windowStart": "1970-01-01T00:00:00.000", "windowEnd": "1970-01-01T00:00:00.010",
+        "count": 3, "users": 2,
+    }  # fmt: skip
+
+
 def test_results_and_late_events_have_the_names_of_their_workload() -> None:
     q8 = named("nexmark_q8")
     result = Result(0, 60_000, ("1003",), (1003, "auction/1009"), (5, 6))

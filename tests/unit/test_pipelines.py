@@ -79,10 +79,11 @@ def test_the_proposed_file_judges_a_perfect_engine_clean_and_finds_a_loss(name: 
     check(text, shape, tmp_path)
 
 
-@pytest.mark.parametrize("kind", some(built()))
+@pytest.mark.parametrize("kind", some(kind for kind in built() if kind != "distinct_count"))
 def test_the_proposed_file_of_a_workload_judges_the_perfect_engine_clean(
     kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Words are proposed only where they are counted without windows."""
     shape = workload_shape(kind, monkeypatch)
     proposal = proposed(shape)
     text = text_of(proposal, "records")

@@ -13,8 +13,12 @@ import pytest
 from generator.streambench import OnRecords
 from generator.workloads.kinds import built, named
 from testbed.engines.registry import REGISTRY
+from testbed.run_files import Topics
 from tests.engines.killed_workloads import KILLED
 from tests.unit.sent_records import Sent, digest, sent
+from tests.unit.workload_shapes import reported, workload_shape
+from tests.workload_count import event_of
+from validator.model.classes import Verdict
 
 pytestmark = pytest.mark.unit
 
@@ -44,6 +48,16 @@ BYTES: Final[dict[str, tuple[dict[str, Any], str]]] = {
         },
         "e958316dd3335641",
     ),
+    **{
+        kind: ({"workload": kind}, expected)
+        for kind, expected in {
+            "nexmark_q5": "674160976b6e48d2",
+            "shufflebench": "5f47eb3db743b303",
+            "statistics": "e4f8f91ac4ad337d",
+            "traffic_join": "05727cc22cc6dada",
+            "wordcount": "ecbec222cfa72c1f",
+        }.items()
+    },
 }  # fmt: skip
 
 
@@ -127,6 +141,32 @@ def test_persons_and_auctions_have_beams_proportions(monkeypatch: pytest.MonkeyP
         assert auction["expires"] > auction["dateTime"]
 
 
+@pytest.mark.parametrize("kind", ["wordcount", "distinct_count"])
+def test_a_text_counts_once_for_each_of_its_words(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    of, shape = named(kind), workload_shape(kind, monkeypatch)
+    events = [event_of(of.streams[0], bytes(one.value or b"")) for one in shape.inputs["text"]]
+    words = [fields["text"].split() for *_, fields in events]
+    assert {len(one) for one in words} == {3}
+    assert any(len(set(one)) < len(one) for one in words)
+    assert {one[0] for one in words} > {"back"}
+    whole, found = reported(Topics(of), {**shape.inputs, **shape.outputs}, tmp_path / "whole")
+    assert (whole.verdicts[whole.guarantee], found) == (Verdict.PASS, {}), whole.reasons
+    assert whole.contributions["processed"] == sum(map(len, words))
+    lossy, found = reported(Topics(of), {**shape.inputs, **shape.lost}, tmp_path / "lossy")
+    assert lossy.verdicts[lossy.guarantee] is Verdict.FAIL
+    assert {name for name, _ in found} == {"missing"}
+
+
+def test_a_wrong_number_of_users_is_a_wrong_value(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    of, shape = named("distinct_count"), workload_shape("distinct_count", monkeypatch)
+    first, *others = shape.outputs["output"]
+    stated = json.loads(first.value or b"")
+    wrong = first._replace(value=json.dumps(stated | {"users": stated["users"] + 1}).encode())
+    report, found = reported(Topics(of), {**shape.inputs, "output": [wrong, *others]}, tmp_path / "wrong")
+    assert report.verdicts[report.guarantee] is Verdict.FAIL
+    assert [name for name, _ in found] == ["wrong_value"]
+
+
 PAGE: Final = Path(__file__).parents[2] / "docs" / "engines.md"
 BEGIN, END = "<!-- workloads -->\n", "<!-- end of workloads -->\n"
 
@@ -138,7 +178,9 @@ def table() -> str:
     ]
     for kind, one in built().items():
         of = named(kind)
-        streams = ", ".join(f"`{stream.name}` by `{stream.fields['key']}`" for stream in of.streams)
+        streams = ", ".join(
+            f"`{stream.name}` by `{of.key if stream.has_words else stream.fields['key']}`" for stream in of.streams
+        )
         state = "stateless" if of.operator(1000).get("operator") == "passthrough" else "stateful"
         inputs = "SISO" if len(of.streams) == 1 else "MISO"
         on = [name for name, entry in REGISTRY.items() if kind in entry.workloads]

@@ -27,7 +27,7 @@ from validator.model.snapshot import Snapshot
 
 Logs = Mapping[str, Sequence[Record]]
 WINDOW_MS: Final = 10_000
-LONGER: Final = {"nexmark_q3": 6_000, "statistics": 2_400, "distinct_count": 4_000}
+LONGER: Final = {"nexmark_q3": 6_000, "statistics": 2_400}
 """Number of events where few are joined or repeated, or there are many keys."""
 PARAMETERS: Final[dict[str, dict[str, Any]]] = {"shufflebench": {"rules": 40}}
 """Those without which a sample has one record of most keys."""

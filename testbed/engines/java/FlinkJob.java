@@ -223,9 +223,9 @@ public final class FlinkJob {
     }
     // After the source, so that all events move the watermark.
     events = events.filter(event -> event.passes).uid("filter");
-    if (work.matcher() != null) {
+    if (work.hasKeys()) {
       events = events.<Work.Event>flatMap((event, out) -> work.keyed(event).forEach(out::collect))
-          .returns(Work.Event.class).uid("matches");
+          .returns(Work.Event.class).uid("keys");
     }
     OutputTag<Work.Event> late = new OutputTag<>("late", TypeInformation.of(Work.Event.class));
     SingleOutputStreamOperator<Tuple2<String, String>> results = switch (work.operator()) {

@@ -115,7 +115,7 @@ public final class SparkDStreamsJob {
       System.out.println("undecodable: a record of " + work.sides().get(0).topic());
       return List.<Work.Event>of().iterator();
     }
-    return List.of(event).iterator();
+    return work.keyed(event).iterator();
   }
 
   private static Tuple2<String, String> running(Work work, Work.Event event, State<String[]> state) {

@@ -20,6 +20,8 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
+import java.util.regex.Pattern;
 import java.util.stream.Stream;
 
 /**
@@ -31,15 +33,19 @@ import java.util.stream.Stream;
  * its right ones, if not empty. {@code carried}: the fields of events that results have, too, of which
  * {@code partitionedBy}, if not empty, is the key of a result's record. {@code changes}: the fields of which a result
  * of a sliding window states relative changes. {@code every}: number of events of a key from one result of a running
- * aggregate to the next. {@code matcher}: finds the keys of an event; null: a field has it.
+ * aggregate to the next. {@code matcher}: finds the keys of an event; null: a field has it, or, with
+ * {@code splits}, the words that are its keys.
  * {@code stateBytes}: the size of a result, if it is a state; 0: it is JSON. {@code failsOnPoison}: whether the job
  * fails on a text that does not decode, instead of skipping it.
  */
 public record Work(String operator, List<Side> sides, String output, String key, List<String> idLists, boolean left,
     long windowMs, long slideMs, long gapMs, long beforeMs, long afterMs, long behindMs, long idleAfterMs,
     String until, List<Kept> kept, List<Aggregate> aggregates, List<String> carried, String partitionedBy,
-    List<String> changes, int every, Matcher matcher, int stateBytes, boolean failsOnPoison) implements Serializable {
+    List<String> changes, int every, Matcher matcher, boolean splits, int stateBytes, boolean failsOnPoison)
+    implements Serializable {
   static final String NEXT = "\u0001"; // between numbers; JSON has no such character
+  private static final String EACH = "\u0002"; // between different values
+  private static final Pattern SPACE = Pattern.compile("[ \t-\r]+");
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final DateTimeFormatter TIME = DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss.SSS");
 
@@ -147,8 +153,8 @@ public record Work(String operator, List<Side> sides, String output, String key,
   }
 
   /**
-   * What a result states of a field of its events: {@code count, sum, sum_mod64, min, max} or {@code avg}. Null: no
-   * event has it. The total of an average is {@code SUM/COUNT}.
+   * What a result states of a field of its events: {@code count, sum, sum_mod64, min, max, avg} or {@code distinct}.
+   * Null: no event has it. The total of an average is {@code SUM/COUNT}, that of {@code distinct} all values.
    */
   public record Aggregate(String name, String how, String field) implements Serializable {
     private static Aggregate of(String text) {
@@ -164,6 +170,11 @@ public record Work(String operator, List<Side> sides, String output, String key,
     private String with(String total, String number) {
       if (number.isEmpty() || total.isEmpty()) {
         return total + number;
+      }
+      if (how.equals("distinct")) {
+        Set<String> values = new LinkedHashSet<>(List.of(total.split(EACH)));
+        values.addAll(List.of(number.split(EACH)));
+        return String.join(EACH, values);
       }
       if (how.equals("avg")) {
         String[] one = total.split("/");
@@ -189,7 +200,8 @@ public record Work(String operator, List<Side> sides, String output, String key,
         String[] parts = total.split("/");
         return Double.toString(new BigDecimal(parts[0]).doubleValue() / Long.parseLong(parts[1]));
       }
-      return how.equals("sum_mod64") ? Long.toString(word(total)) : total;
+      return how.equals("sum_mod64") ? Long.toString(word(total))
+          : how.equals("distinct") ? Integer.toString(total.split(EACH).length) : total;
     }
 
     /** The last 64 bits of a whole number. */
@@ -199,7 +211,7 @@ public record Work(String operator, List<Side> sides, String output, String key,
   }
 
   /**
-   * In the form that Flink's serializer needs. Key and id are JSON. {@code rest}: the fields that its result keeps.
+   * In the form that Flink's serializer needs. Key and id are JSON, but a text that is still to be split. {@code rest}: the fields that its result keeps.
    * {@code carried}: those that the result of a cell has, as a JSON object. {@code head}: the first bytes of a raw
    * value.
    */
@@ -324,7 +336,7 @@ public record Work(String operator, List<Side> sides, String output, String key,
         given.list("kept").stream().map(name -> new Kept(name, given.text("factor." + name))).toList(),
         given.list("aggregates").stream().map(Aggregate::of).toList(), given.list("carried"),
         given.text("partitioned.by"), given.list("changes"), (int) given.number("every"), Matcher.of(given.list("matcher")),
-        (int) given.number("state.bytes"), given.text("poison").equals("fail"));
+        given.text("splits").equals("true"), (int) given.number("state.bytes"), given.text("poison").equals("fail"));
   }
 
   /** Of the values of results. */
@@ -334,8 +346,17 @@ public record Work(String operator, List<Side> sides, String output, String key,
 
   /** The event, once for each of its keys. */
   List<Event> keyed(Event event) {
+    if (splits) {
+      return SPACE.splitAsStream(event.key).filter(word -> !word.isEmpty())
+          .map(word -> event.of(TextNode.valueOf(word).toString())).toList();
+    }
     return matcher == null ? List.of(event)
         : matcher.rules(event.head[0], event.head[1]).mapToObj(rule -> event.of("\"consumer_" + rule + "\"")).toList();
+  }
+
+  /** Whether an event may have several keys. */
+  boolean hasKeys() {
+    return splits || matcher != null;
   }
 
   /** All ends of windows are multiples of this. */
@@ -355,7 +376,7 @@ public record Work(String operator, List<Side> sides, String output, String key,
       JsonNode time = fields.get(side.time);
       Event event = new Event();
       event.side = number;
-      event.key = matcher == null ? fields.get(side.key).toString() : "";
+      event.key = matcher != null ? "" : splits ? fields.get(side.key).asText() : fields.get(side.key).toString();
       event.id = side.id(fields);
       event.timeMs = side.inMs ? Long.parseLong(time.asText())
           : LocalDateTime.parse(time.asText()).toInstant(ZoneOffset.UTC).toEpochMilli();
