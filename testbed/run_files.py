@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from generator.workloads.kinds import DEFAULT, named
+from generator.workloads.kinds import DEFAULT, named, written
 from generator.workloads.seam import Workload
 from testbed.engines.real import operator_of
 from testbed.engines.registry import REGISTRY
@@ -189,7 +189,7 @@ def write_load(
         folder / "load.yaml",
         {
             "kafka": {"bootstrap_servers": bootstrap_servers},
-            "workload": topics.workload.kind,
+            "workload": written(topics.workload),
             "topic": topics.inputs[0],
             **({"update_topic": topics.inputs[1]} if len(topics.inputs) > 1 else {}),
             **topics.workload.settings(window_ms, events_per_window),

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import importlib
 import inspect
 import pkgutil
+from collections.abc import Collection
 from typing import Annotated, Any, Final
 
 from pydantic import PlainSerializer, PlainValidator, ValidationError
@@ -30,14 +32,22 @@ def built() -> dict[str, type[Workload]]:
     return dict(sorted(found.items(), key=lambda entry: (entry[0] not in _FIRST, entry[0] != DEFAULT, entry[0])))
 
 
-def named(name: str) -> Workload:
-    """The workload ``name`` with its default parameters. Raises ValueError with one sentence."""
-    return _of(name)
+def named(text: str) -> Workload:
+    """The workload of ``KIND`` or ``KIND:NAME=VALUE,...``, with default values of the other parameters. Raises
+    ValueError with one sentence."""
+    kind, _, given = text.partition(":")
+    parameters: dict[str, Any] = {}
+    for part in given.split(",") if given else ():
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise ValueError(f"{part} is not a parameter; write NAME=VALUE, as in shufflebench:rules=200,zipf=0.4")
+        parameters[name] = value
+    return _of({**parameters, "kind": kind})
 
 
 def known(name: str) -> str:
-    """Return ``name`` if it is a workload. Raises ValueError with one sentence."""
-    return named(name).kind
+    """Return ``name`` if it is that of a workload. Raises ValueError with one sentence."""
+    return _of(name).kind
 
 
 def _of(value: Any) -> Workload:
@@ -48,7 +58,9 @@ def _of(value: Any) -> Workload:
     kind = parameters.pop("kind", None)
     found = built().get(kind) if isinstance(kind, str) else None
     if found is None:
-        raise ValueError(f"there is no workload {kind}; use {', '.join(built())}")
+        raise ValueError(f"there is no workload {kind}; {_instead(str(kind), built())}")
+    for name in parameters.keys() - found.model_fields.keys():
+        raise ValueError(f"{kind} has no parameter {name}; {_instead(str(name), found.model_fields)}")
     try:
         return found.model_validate(parameters)
     except ValidationError as error:
@@ -56,11 +68,25 @@ def _of(value: Any) -> Workload:
         raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
-def _written(value: Workload) -> Any:
+def _instead(name: str, known: Collection[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}" if close else f"use {', '.join(known)}" if known else "leave it out"
+
+
+def written(value: Workload) -> Any:
     """A workload as in the file: its name alone if its parameters have their default values."""
-    parameters = value.model_dump(mode="json", exclude_defaults=True)
-    return {"kind": value.kind, **parameters} if parameters else value.kind
+    return {"kind": value.kind, **value.parameters} if value.parameters else value.kind
 
 
-AnyWorkload = Annotated[Workload, PlainValidator(_of), PlainSerializer(_written)]
+def text_of(value: Any) -> str:
+    """A workload, given as in a file, as the text that `named` reads. Raises ValueError with one sentence."""
+    found = named(value) if isinstance(value, str) else _of(value)
+    text = ",".join(f"{name}={given}" for name, given in found.parameters.items())
+    text = f"{found.kind}:{text}" if text else found.kind
+    if named(text).parameters != found.parameters:
+        raise ValueError(f"{text}: a text with a comma cannot be used here; use another one")
+    return text
+
+
+AnyWorkload = Annotated[Workload, PlainValidator(_of), PlainSerializer(written)]
 """The setting `workload`."""

@@ -234,6 +234,11 @@ class Workload(Section, ABC):
     """Which of `carried` is the key of the record of a result; None: the key of the result."""
 
     @property
+    def parameters(self) -> dict[str, Any]:
+        """Its parameters that do not have their default values."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+    @property
     def stages(self) -> tuple[Workload, ...]:
         """The workloads of its chain up to itself, the first of which has the generator's events."""
         return (self,) if self.follows is None else (*self.follows().stages, self)

@@ -24,7 +24,7 @@ class TrafficJoin(Paired):
     carried: ClassVar[tuple[str, ...]] = ("measurementId", "flow", "speed")
     partitioned_by: ClassVar[str | None] = "measurementId"
     clones: Count = 1
-    """How often the 12 measurement points exist."""
+    """How often the 12 measurement points exist. In demos and campaigns at least as often as `settings` needs."""
 
     def events(self, load: Load) -> Events:
         """The flows and speeds of all lanes in turn."""
@@ -37,7 +37,8 @@ class TrafficJoin(Paired):
     def settings(self, window_ms: int, events_per_window: int) -> dict[str, Any]:
         """So many clones that a lane has at most one flow and one speed in a window."""
         del window_ms
-        return {"workload": {"kind": self.kind, "clones": clones_for(len(PGVAL_PAGES) * events_per_window)}}
+        least = clones_for(len(PGVAL_PAGES) * events_per_window)
+        return {"workload": {"kind": self.kind, "clones": max(self.clones, least)}}
 
     def after_ms(self, window_ms: int) -> int:
         """Times are rounded, so those of a pair are equal."""

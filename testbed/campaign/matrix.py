@@ -59,7 +59,7 @@ def matrix(plan: CampaignPlan) -> Matrix:
     left_out: list[str] = []
     for engine, workload in product(plan.engines, plan.workloads):
         known = tuple(built()) if engine == REFERENCE else REGISTRY[engine].workloads
-        if workload not in known:
+        if named(workload).kind not in known:
             left_out.append(f"{engine} has no {workload} job; its workloads are {' and '.join(known)}.")
             continue
         for guarantee in plan.guarantees:
@@ -114,7 +114,8 @@ def only(chosen: Sequence[Run], texts: Sequence[str]) -> tuple[Run, ...]:
             example = "--only engine=flink,storm"
             raise PlanError(f"--only {text}: write KEY=VALUE, as in {example}; keys are {', '.join(keys)}.")
         known = {value for run in chosen if (value := _value(run, key))}
-        for value in (wanted := values.split(",")):
+        # A workload with several parameters has commas.
+        for value in (wanted := [values] if values in known else values.split(",")):
             if value not in known:
                 raise PlanError(f"--only {text}: the plan has no {key} {value}; it has {', '.join(sorted(known))}.")
         left = tuple(run for run in left if _value(run, key) in wanted)

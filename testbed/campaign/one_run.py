@@ -280,7 +280,8 @@ class OneRun:
             return ReferenceEngine(settings, folder, instances=plan.parallelism)
         real = RealEngineSettings(
             bootstrap_servers=servers, node=node, input=topics.inputs[0], output=topics.output, late=topics.late[0],
-            workload=cell.workload, update_input=topics.inputs[-1], late_updates=topics.late[-1],
+            workload=topics.workload.kind, parameters=topics.workload.parameters,
+            update_input=topics.inputs[-1], late_updates=topics.late[-1],
             group=self._run.name, guarantee=cell.guarantee, parallelism=plan.parallelism, window_ms=plan.window_ms,
             standby=plan.standby, grace_ms=plan.grace_ms, suppress=plan.suppress,
             options=plan.engine_options.get(cell.engine, {}),
@@ -360,7 +361,8 @@ class OneRun:
         if plan.update_percent is not None and "update_topic" in load:
             load["update_percent"] = plan.update_percent
         if plan.hot_share is not None:
-            load["workload"] = {"kind": load["workload"], "hot_share": plan.hot_share}
+            of = load["workload"] if isinstance(load["workload"], dict) else {"kind": load["workload"]}
+            load["workload"] = {**of, "hot_share": plan.hot_share}
         if (rate := plan.rate_section) is not None:
             load["rate"] = rate
         if plan.grace_ms is not None:

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, TypeAdapter, Valida
 
 from faults.section import Seconds, Section, problems_of
 from generator.sections import AnyRate
-from generator.workloads.kinds import DEFAULT, known, named
+from generator.workloads.kinds import DEFAULT, named, text_of
 from generator.workloads.traffic_join import TrafficJoin
 from testbed.campaign.search import Search
 from testbed.engines.real import PROFILES, WORKERS_MAX, EngineRefused, Poison, Timeouts, timeouts
@@ -171,7 +171,10 @@ class CampaignPlan(Section):
     """A matrix of runs and their common settings."""
 
     engines: Annotated[tuple[str, ...], Field(min_length=1), OnceEach, AfterValidator(_known_engines)]
-    workloads: Annotated[tuple[Annotated[str, AfterValidator(known)], ...], Field(min_length=1), OnceEach] = (DEFAULT,)
+    workloads: Annotated[tuple[Annotated[str, BeforeValidator(text_of)], ...], Field(min_length=1), OnceEach] = (
+        DEFAULT,
+    )
+    """Names, or mappings of `kind` and parameters, as texts that `named` reads."""
     guarantees: Annotated[tuple[Guarantee, ...], Field(min_length=1), OnceEach]
     """The guarantees that the pipeline declares and the engine is configured for. PGVal's A1 is at_least_once, E1
     exactly_once.
@@ -397,6 +400,8 @@ class CampaignPlan(Section):
                 share = min(self.update_percent, 100 - self.update_percent) / 100
             if self.hot_share is not None and "hot_share" not in type(workload).model_fields:
                 raise ValueError(f"hot_share: {workload.kind} has no hot keys; remove it, or use NexMark's workloads")
+            if "hot_share" in workload.parameters and (self.hot_share is not None or "hot_share" in self.axes):
+                raise ValueError(f"hot_share is a parameter of {workload.kind} and a key of the plan; remove one")
             # A rate that is a share of another one is known later, with the cell.
             if self.of_sustained is None and least * self.window * share < keys:
                 rarest = workload.streams[-1].name

@@ -113,7 +113,8 @@ def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
     """Return the settings of a real engine."""
     return RealEngineSettings(
         bootstrap_servers=bootstrap_servers,
-        workload=plan.workload,
+        workload=plan.topics.workload.kind,
+        parameters=plan.topics.workload.parameters,
         input=plan.topics.inputs[0],
         update_input=plan.topics.inputs[-1],
         output=plan.topics.output,

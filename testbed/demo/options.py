@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from generator.workloads import kinds
-from generator.workloads.kinds import DEFAULT, built
+from generator.workloads.kinds import DEFAULT
 from testbed.demo.measures import least_seconds
 from testbed.demo.scenario import Scenario, scenario_of
 from testbed.demo.scenario_config import named, one, read
@@ -51,6 +51,7 @@ class DemoPlan:
     """``reference``, ``mutant`` or a real engine of the registry."""
     guarantee: Guarantee = "at_least_once"
     workload: str = DEFAULT
+    """Its name, and its parameters, as `kinds.named` reads them."""
     fault: Fault = "kill"
     seconds: int = SECONDS_DEFAULT
     seed: int = 1
@@ -167,15 +168,16 @@ def _with_scenario(plan: DemoPlan, source: str, base_config: Mapping[str, Any]) 
 
 
 def _workload(name: str, given: str | None) -> str:
-    workload = given or (REGISTRY[name].workload if name in REGISTRY else DEFAULT)
-    if workload not in built():
-        raise DemoRefused(f"demo: --workload {workload} is not a demo workload; use one of {', '.join(built())}.")
-    if name in REGISTRY and workload not in REGISTRY[name].workloads:
-        others = [other for other, entry in REGISTRY.items() if workload in entry.workloads]
+    try:
+        workload = kinds.named(given or (REGISTRY[name].workload if name in REGISTRY else DEFAULT))
+    except ValueError as error:
+        raise DemoRefused(f"demo: --workload {given}: {error}.") from error
+    if name in REGISTRY and workload.kind not in REGISTRY[name].workloads:
+        others = [other for other, entry in REGISTRY.items() if workload.kind in entry.workloads]
         raise DemoRefused(
-            f"demo: --engine {name} has no job for {workload}; use {' or '.join(['reference', *others])}."
+            f"demo: --engine {name} has no job for {workload.kind}; use {' or '.join(['reference', *others])}."
         )
-    return workload
+    return kinds.text_of(workload)
 
 
 def _real_guarantee(name: str, details: str) -> Guarantee:

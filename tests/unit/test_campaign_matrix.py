@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from generator.workloads.kinds import named
 from testbed.campaign import command, scheduled
 from testbed.campaign.matrix import matrix, only, runs
 from testbed.campaign.plan import CONTROL_WINDOWS_LEAST, PlanError, load
+from testbed.run_files import Topics
 from tests.unit.campaign_results import PLAN, plan
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +57,17 @@ ROOT = Path(__file__).parents[2]
         ({"engines": ["reference"], "poison": "fail"}, "poison: reference always skips; use skip, or other engines"),
         ({"axes": {"storm.topology.workers": [1]}}, "storm is not one of engines; remove storm.topology.workers"),
         ({"axes": {"kafka.acks": ["all"]}}, "axes.kafka.acks: kafka.acks is not an axis; use rate, "),
+        ({"workloads": ["nexmark_q55"]}, "workloads.0: there is no workload nexmark_q55; did you mean nexmark_q5."),
+        (
+            {"workloads": [{"kind": "shufflebench", "rulez": 2}]},
+            "workloads.0: shufflebench has no parameter rulez; did you mean rules.",
+        ),
+        ({"workloads": [{"kind": "sst", "rules": 2}]}, "workloads.0: sst has no parameter rules; leave it out."),
+        ({"workloads": [{"kind": "shufflebench", "rules": 0}]}, "workloads.0: rules: Input should be greater than 0."),
+        (
+            {"workloads": [{"kind": "nexmark_q5", "hot_share": 0.3}], "hot_share": 0.4},
+            "hot_share is a parameter of nexmark_q5 and a key of the plan; remove one.",
+        ),
         ({"workloads": ["traffic_join"], "keys": 12}, "keys must be 6 with traffic_join"),
         ({"workloads": ["nexmark_q5_max"]}, "nexmark_q5_max reads the results of another engine; use nexmark_q5_count"),
     ],
@@ -65,6 +78,18 @@ def test_a_plan_that_cannot_be_used_is_refused_in_one_sentence(changes: dict[str
     assert sentence in str(refused.value)
     assert str(refused.value).endswith(".")
     assert "\n" not in str(refused.value)
+
+
+def test_workloads_may_have_parameters_of_their_own() -> None:
+    given = plan(workloads=["shufflebench", {"kind": "shufflebench", "rules": 200, "zipf": 0.4}], faults=["none"])
+    assert given.workloads == ("shufflebench", "shufflebench:rules=200,zipf=0.4")
+    cells = matrix(given).cells
+    assert len({cell.name for cell in cells}) == len(cells) == 8
+    chosen = only(runs(cells, given), ["workload=shufflebench:rules=200,zipf=0.4", "engine=flink"])
+    assert {run.cell.workload for run in chosen} == {"shufflebench:rules=200,zipf=0.4"}
+    of = Topics(named(chosen[0].cell.workload)).workload
+    assert (of.kind, of.parameters) == ("shufflebench", {"rules": 200, "zipf": 0.4})
+    assert given.on((("rate", "4000"),)).workloads == given.workloads
 
 
 def test_one_wrong_fault_of_a_plan_is_one_problem() -> None:

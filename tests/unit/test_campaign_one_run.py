@@ -26,6 +26,7 @@ from tests.unit.campaign_results import plan
 from validator.config.load import load
 from validator.config.model import Config
 from validator.model.classes import Guarantee
+from validator.oracles.rule_match import RuleMatch
 from validator.publish.effective import effective_guarantee
 
 
@@ -146,3 +147,23 @@ def test_the_share_of_hot_keys_reaches_the_workload_of_the_load(
         run._start_load(stack)
     workload = generator.config.load(tmp_path / "load.yaml").workload
     assert (workload.kind, workload.model_dump()["hot_share"]) == ("nexmark_q12", 0.9)
+
+
+def test_the_parameters_of_a_workload_reach_load_engine_and_sidecar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1", process=None)
+    of = plan(engines=["flink"], workloads=[{"kind": "shufflebench", "rules": 200, "output_rate": 10}])
+    [workload] = of.workloads
+    run = OneRun(Run(Cell("flink", workload, "exactly_once", "none"), 1, 7), of, [broker], tmp_path, Stop(), print)
+    made: list[RealEngineSettings] = []
+    monkeypatch.setattr(one_run, "make_engine", lambda _name, given, _folder: made.append(given))
+    run._make_engine()
+    assert (made[0].workload, made[0].parameters) == ("shufflebench", {"rules": 200, "output_rate": 10})
+    oracle = sidecars_config(run, monkeypatch).oracle
+    assert isinstance(oracle, RuleMatch)
+    assert (oracle.rules, oracle.every) == (200, 10)
+    monkeypatch.setattr(one_run, "OwnedProcess", lambda *_, **__: SimpleNamespace(kill=lambda: None))
+    with ExitStack() as stack:
+        run._start_load(stack)
+    assert generator.config.load(tmp_path / "load.yaml").workload == made[0].configured

@@ -125,7 +125,7 @@ def test_an_engine_refuses_a_workload_that_its_job_does_not_compute(tmp_path: Pa
         StormEngine(settings(workload="statistics", guarantee="at_least_once"), tmp_path)
     with pytest.raises(DemoRefused, match=r"--engine storm .* statistics; .* flink .* kafka_s"):
         plan("storm", "statistics")
-    with pytest.raises(DemoRefused, match=r"--workload join .* sst, mst"):
+    with pytest.raises(DemoRefused, match=r"--workload join: .* use sst, mst"):
         plan("flink", "join")
 
 
@@ -244,6 +244,24 @@ def test_the_demo_uses_the_strongest_guarantee_of_an_engine_by_default(engine: s
     assert plan(f"{engine}:at_least_once").guarantee == "at_least_once"
     with pytest.raises(DemoRefused, match=f"{engine}:at_most_once is not supported"):
         plan(f"{engine}:at_most_once")
+
+
+def test_the_parameters_of_the_demos_workload_reach_load_engine_and_sidecar(tmp_path: Path) -> None:
+    chosen = plan("kafka_streams", "shufflebench:rules=200,selectivity=0.7")
+    assert "shufflebench:rules=200,selectivity=0.7" in chosen.title
+    job = real_settings(chosen, "b:1")
+    assert (job.workload, job.parameters) == ("shufflebench", {"rules": 200, "selectivity": 0.7})
+    assert generator_config.load(write_load(chosen, "b:1", tmp_path)).workload == job.configured
+    assert yaml.safe_load(write_sidecar("b:1", chosen, tmp_path).read_text())["oracle"]["rules"] == 200
+    assert plan("reference", "shufflebench:rules=20000").workload == "shufflebench"
+    for text, sentence in (
+        ("shuffelbench", "there is no workload shuffelbench; did you mean shufflebench."),
+        ("shufflebench:rulez=2", "shufflebench has no parameter rulez; did you mean rules."),
+        ("shufflebench:rules", "rules is not a parameter; write NAME=VALUE"),
+        ("shufflebench:rules=few", "rules: Input should be a valid integer"),
+    ):
+        with pytest.raises(DemoRefused, match=f"^demo: --workload {text}: {sentence}"):
+            plan("reference", text)
 
 
 def test_a_restarted_jobmanager_continues_from_the_newest_snapshot(tmp_path: Path) -> None:

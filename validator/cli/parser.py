@@ -214,7 +214,8 @@ def _demo(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workload",
         metavar="W",
-        help="workload of docs/generator.md (default: sst; of spark_dstreams: wordcount), such as mst or nexmark_q8",
+        help="workload of docs/generator.md (default: sst; of spark_dstreams: wordcount), such as mst or, with "
+        "parameters, shufflebench:rules=200,zipf=0.4",
     )
     parser.add_argument(
         "--fault",
