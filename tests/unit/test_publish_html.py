@@ -19,8 +19,10 @@ from validator.model.terminal import OBEYED
 from validator.publish import html, html_sections, series
 from validator.publish.history import HISTORY_FILE, History
 from validator.publish.html_sections import PhaseLatency
+from validator.publish.live_page import resource
 from validator.publish.publisher import Publisher
 from validator.publish.report import build
+from validator.publish.sentences import UNSEEN_TITLE
 
 pytestmark = pytest.mark.unit
 
@@ -105,6 +107,17 @@ def test_an_unknown_verdict_shows_its_reason() -> None:
     unsure = {**clean().verdicts, Guarantee.EXACTLY_ONCE: Verdict.UNKNOWN}
     page = html.render(build(replace(clean(), verdicts=unsure, reasons=("2 partitions were not read",))))
     assert "<h2>Why</h2><ul><li>2 partitions were not read</li>" in page
+
+
+def test_the_report_and_the_page_say_what_the_evidence_cannot_show() -> None:
+    unseen = "a <lost> and a repeated event of one cell cancel out"
+    assert UNSEEN_TITLE not in html.render(build(clean()))
+    page = html.render(build(replace(clean(), cannot_see=(unseen,))))
+    assert page.count(f"<h2>{UNSEEN_TITLE}</h2><ul><li>a &lt;lost&gt; and a repeated event of one cell") == 1
+    live = resource("page.html")
+    assert f'<h2 id="limits-head">{UNSEEN_TITLE}</h2><ul id="cannot-see"' in live
+    assert set(re.findall(r'\bat\("([a-z-]+)"\)', resource("page.js"))) <= set(re.findall(r'id="([a-z-]+)"', live))
+    assert 'fill("cannot-see", report.cannot_see.map(' in resource("page.js")
 
 
 def test_without_a_history_the_report_says_so() -> None:

@@ -18,6 +18,7 @@ from validator.publish.live_page import resource
 from validator.publish.next_steps import STATE
 from validator.publish.report_types import Latency, Reliability, Report
 from validator.publish.sentences import (
+    UNSEEN_TITLE,
     clock,
     fault_sentences,
     headline,
@@ -65,6 +66,7 @@ def render(
         _list(
             "Why", report["reasons"] if report["outcome"] == "unknown" or len(report["reasons"]) > len(found) else []
         ),
+        _list(UNSEEN_TITLE, report["cannot_see"]),
         _list(EFFECTIVE_TITLE, effective_lines(report)),
         _engine_settings(report),
         _list("Outstanding", outstanding(report)),

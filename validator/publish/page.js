@@ -133,6 +133,8 @@ function findings(update) {
   const doubts = report.outcome === "unknown" || report.reasons.length > update.findings.length;
   at("doubts").hidden = !doubts || report.reasons.length === 0;
   fill("reasons", report.reasons.map((reason) => make("li", reason)));
+  at("limits").hidden = report.cannot_see.length === 0;
+  fill("cannot-see", report.cannot_see.map((sentence) => make("li", sentence)));
 }
 function topics(report) {
   const now = Date.parse(report.time), tenth = (v) => Math.round(v * 10) / 10;

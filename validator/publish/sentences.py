@@ -42,6 +42,8 @@ VIOLATION_SENTENCES: Final[dict[ViolationClass, tuple[str, str]]] = {
 }
 """Class -> sentence for one contribution or result, and for several. CELL stands for the oracle's noun."""
 
+UNSEEN_TITLE: Final = "What this evidence cannot show"
+"""The heading of `Report.cannot_see`."""
 PHASES_SHOWN: Final = 20
 _CONCURRENT_SHOWN: Final = 3
 _HIDDEN_SHOWN: Final = 3

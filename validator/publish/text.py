@@ -19,6 +19,7 @@ from validator.publish.findings import Finding, findings
 from validator.publish.next_steps import STATE
 from validator.publish.report_types import Report
 from validator.publish.sentences import (
+    UNSEEN_TITLE,
     clock,
     fault_sentences,
     headline,
@@ -99,7 +100,7 @@ def _summary(report: Report, violations: Sequence[ViolationRecord], state: str) 
         lines += _section("Why", report["reasons"])
     lines += _section("What broke", _broken(broken, found) or ["Nothing: no violation is confirmed."])
     lines += _section("What was verified", verified(report))
-    lines += _section("What this evidence cannot show", report["cannot_see"])
+    lines += _section(UNSEEN_TITLE, report["cannot_see"])
     lines += _where_to_look(found)
     return lines
 
