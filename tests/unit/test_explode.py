@@ -110,6 +110,14 @@ def test_an_engine_may_count_the_empty_word(tmp_path: Path) -> None:
     assert run.step(START_US + 10) == {"expected": 2, "processed": 2, "unknown_id": 1, "correct": 2, "excess": 1}
 
 
+ITEMS = """
+inputs=[{topic: orders, explode: {at: items}, fields: {key: items, event_time: $timestamp}}]
+oracle={kind: running_aggregate, values: {words: count, more: sum(%s)}}
+outputs.0.fields.values={words: n, more: m}
+outputs.0.format=json
+"""
+
+
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
@@ -117,12 +125,22 @@ def test_an_engine_may_count_the_empty_word(tmp_path: Path) -> None:
         ("inputs.0.fields.key=[$value, $key]", "outputs[0].fields.key"),
         ("rejected=[{topic: r, fields: {key: $key, event_time: $timestamp}}]", "words are counted only in values"),
         ("outputs.0.emission=final", "write cumulative"),
+        (
+            ITEMS % "items.qty",
+            "items.qty is a field of what is exploded, and not of the event, which is not supported yet;",
+        ),
     ],
 )
 def test_what_cannot_be_judged_is_refused(setting: str, said: str) -> None:
     with pytest.raises(InvalidConfigError) as refused:
-        loads(EXAMPLES["kafka-streams-word-count"], Path("/etc"), [setting], {})
+        loads(EXAMPLES["kafka-streams-word-count"], Path("/etc"), setting.strip().splitlines(), {})
     assert said in str(refused.value)
+
+
+def test_events_with_several_keys_may_have_fields_of_their_own() -> None:
+    settings = (ITEMS % "itemsTotal").strip().splitlines()
+    found = loads(EXAMPLES["kafka-streams-word-count"], Path("/etc"), settings, {})
+    assert found.oracle.stated.paths == ("itemsTotal",)
 
 
 ROWS = """

@@ -465,12 +465,20 @@ class Oracle(Frozen):
         """Raise PydanticCustomError for evidence `values` that this oracle cannot judge."""
 
     def check_words(self, declared: Declared) -> None:
-        """Raise PydanticCustomError if events are words where results do not count them, in a key of several fields, or
-        beside late and rejected topics."""
+        """Raise PydanticCustomError if events are words where results do not count them, in a key of several fields,
+        beside late and rejected topics, or with fields of their own."""
         is_counted = not self.reads.names_ids and self.pair_rule is None
         for i, one in enumerate(declared.inputs):
             if one.explode is not None and (not is_counted or len(one.fields.key) != 1 or declared.set_aside):
                 raise broken_rule_at(f"inputs[{i}].explode", EXPLODE.problem, "leave it out")
+            if one.explode is not None:
+                # A word is a scalar, and so is each item of an array.
+                below = f"{one.fields.key[0].path}."
+                paths = [*self.seen_from(one.topic).stated.paths, one.fields.event_time.path]
+                if (path := next((path for path in paths if path.startswith(below)), None)) is not None:
+                    fix = f"name a field of the event, or let inputs[{i}] be a topic with an event for each item"
+                    said = f"{path} is a field of what is exploded, and not of the event, which is not supported yet"
+                    raise broken_rule_at(f"inputs[{i}].explode", said, fix)
             if one.explode is not None and one.missing_key == "owed":
                 raise broken_rule_at(f"inputs[{i}].missing_key", "an absent text has no words", "write skip")
 
