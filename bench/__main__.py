@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -77,6 +77,8 @@ SHAPES: Final[Mapping[str, Load]] = {
 """Shape -> its load. `uuids` has times with an offset, `parts` has ids in headers and keys in `$key`, `escapes` has
 names with escapes, and `cells` has one event per cell. `values` has no ids, or does not read them: results state number
 and sum. `words` is a running count of a million keys, with a result for each event."""
+WITH_IDS: Final = {"values": "integers", "values-uuids": "integers", "values-cells": "cells"}
+"""Shape without ids -> the one with ids to which its rate is compared."""
 FORMAT_EVENTS: Final = 3_000_000
 """Events in each format; fewer with ``--events``."""
 STATEMENT_EVENTS: Final = 2_000_000
@@ -146,13 +148,19 @@ def shapes(given: argparse.Namespace) -> list[dict[str, Any]]:
     for name in given.shape or SHAPES:
         shape = SHAPES[name]
         with EmbeddedBroker(heap_mb=1024) as broker:
-            row = {"shape": name, **_once(broker, shape.events, given.batch, shape)}
-        if name.startswith("values") and rows and rows[0]["shape"] == "integers":
-            rate = row["validate_events_per_second"] / rows[0]["validate_events_per_second"]
-            row["rate_to_that_of_integer_ids"] = round(rate, 2)
-        rows.append(row)
-        _print([row])
+            rows.append({"shape": name, **_once(broker, shape.events, given.batch, shape)})
+        compare_with_ids(rows)
+        _print(rows[-1:])
     return rows
+
+
+def compare_with_ids(rows: Sequence[dict[str, Any]]) -> None:
+    """Add the ratio of its rate to that of ids to the row of each shape without ids, if both were measured."""
+    of_shape = {row["shape"]: row for row in rows}
+    for name, with_ids in WITH_IDS.items():
+        if name in of_shape and with_ids in of_shape:
+            rate, base = (of_shape[one]["validate_events_per_second"] for one in (name, with_ids))
+            of_shape[name]["rate_to_that_of_ids"] = round(rate / base, 2)
 
 
 def formats(given: argparse.Namespace) -> list[dict[str, Any]]:

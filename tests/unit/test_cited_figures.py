@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from bench.__main__ import WITH_IDS, compare_with_ids
+
 ROOT = Path(__file__).parents[2]
 CORES = 2
 """Of the machine that measured. The pages calculate the cost of an event on all of them."""
@@ -74,6 +76,14 @@ CITED = {
         f"20 million events at {round(ONCE['validate_events_per_second'], -4):,} events/s",
     ],
 }
+
+
+def test_results_without_ids_are_compared_with_ids_of_as_many_cells() -> None:
+    assert all(SHAPES[name]["cells"] == SHAPES[with_ids]["cells"] for name, with_ids in WITH_IDS.items())
+    again = [{name: value for name, value in row.items() if name != "rate_to_that_of_ids"} for row in SHAPES.values()]
+    compare_with_ids(again)
+    assert again == list(SHAPES.values())
+    assert {row["shape"] for row in again if "rate_to_that_of_ids" in row} == set(WITH_IDS)
 
 
 @pytest.mark.parametrize("page", CITED)
