@@ -79,8 +79,7 @@ VALUES_BESIDE_IDS: Final = Combination(
 )
 EXPLODE: Final = Combination(
     ("inputs.explode",),
-    "all evidence but `values`; keys of several fields; fields of the items of an array, as a key or in values; joins; "
-    "late and rejected topics",
+    "all evidence but `values`; keys of several fields; fields of an array's items; joins; late and rejected topics",
     "words are counted only in values, for a key of one field and without joins, late or rejected topics",
 )
 TABLES: Final = Combination(

@@ -21,8 +21,8 @@ class Explode(Frozen):
 
     at: Literal["space", "whitespace", "non_word", "items"] = "whitespace"
     r"""`space`: at each space, as `split(" ")` in Java; `whitespace`: at each stretch of white space; `non_word`: at
-    each stretch of characters other than letters, digits and `_`, as `split("\\W+")` in Java; `items`: each item of an
-    array, which are no objects. The empty word is not judged."""
+    each stretch of characters other than letters, digits and `_`, as `split("\\W+")` in Java; `items`: each scalar
+    of an array. The empty word is not judged."""
     case: Literal["as_is", "lower"] = "as_is"
     """`lower`: words are compared in lower case."""
 
