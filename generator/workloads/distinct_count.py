@@ -14,7 +14,7 @@ from generator.workloads.operations import Tumbling
 
 
 class DistinctCount(Tumbling, OnWords):
-    """Occurrences of a word, and the different users of its texts, are counted per window."""
+    """Occurrences and different users of a word are counted per window."""
 
     kind: ClassVar[str] = "distinct_count"
     aggregates: ClassVar[Mapping[str, str]] = {"count": "count", "users": "distinct(user)"}

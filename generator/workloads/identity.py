@@ -9,6 +9,6 @@ from generator.workloads.operations import PerEvent
 
 
 class Identity(PerEvent, OnRecords):
-    """Each text has a result with all of its fields."""
+    """Each text has a result with all its fields."""
 
     kind: ClassVar[str] = "identity"

@@ -16,7 +16,7 @@ from generator.workloads.seam import Stream
 
 
 class Sample(PerEvent, OnRecords):
-    """A share of the records of numbers has results."""
+    """A share of records has results."""
 
     kind: ClassVar[str] = "sample"
     judged_as: ClassVar[str] = "filter"

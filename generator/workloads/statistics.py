@@ -14,7 +14,7 @@ from generator.workloads.seam import Stream
 
 
 class Statistics(Running, OnRecords):
-    """A field of the records of numbers has its number, sum, minimum, maximum and average per flow."""
+    """A field has its number, sum, minimum, maximum and average per flow."""
 
     kind: ClassVar[str] = "statistics"
     streams: ClassVar[tuple[Stream, ...]] = (NUMBERS,)

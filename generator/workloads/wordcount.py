@@ -10,7 +10,7 @@ from generator.workloads.operations import Running
 
 
 class Wordcount(Running, OnWords):
-    """Texts are split into words, of which each is counted, without windows. Words have Zipf's frequencies."""
+    """The words of texts are counted, without windows. Words have Zipf's frequencies."""
 
     kind: ClassVar[str] = "wordcount"
     aggregates: ClassVar[Mapping[str, str]] = {"count": "count"}
