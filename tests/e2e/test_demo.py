@@ -127,6 +127,19 @@ def test_the_demo_reports_the_violations_of_its_kill(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(600)
+def test_the_demo_judges_a_stage_of_a_chain(tmp_path: Path) -> None:
+    options = ("--workload", "traffic_lanes", "--engine", "reference:exactly_once", "--seconds", "20")
+    with demo(tmp_path / "demo", *options) as running:
+        assert running.process.wait(SECONDS_MAX) == 0, running.said()
+        said = " ".join(running.said().split())
+        assert re.search(r"earlier stages have made [1-9][\d,]* events of it", said)
+        assert "Nothing was lost, counted again or invented: the guarantee held in this run." in said
+        assert "The coverage sums balance." in said
+        assert_nothing_left(running)
+
+
+@pytest.mark.full
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("hears_hangups")
 @pytest.mark.parametrize(
