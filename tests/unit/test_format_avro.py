@@ -420,6 +420,49 @@ def test_events_of_two_versions_decode(tmp_path: Path) -> None:
     assert RecordDecoder(bare).decode(Record(raw)) == Event(5, "/a", 1767225600000000)
 
 
+def test_changes_that_debezium_writes_in_avro_decode() -> None:
+    row = {**record(("id", "long"), ("shop", "string")), "name": "Value", "namespace": "shop.public.orders"}
+    source = {**record(("lsn", ["null", "long"], None), ("table", "string")), "name": "Source"}
+    envelope = {
+        "type": "record",
+        "name": "Envelope",
+        "fields": [
+            {"name": "before", "type": ["null", row], "default": None},
+            {"name": "after", "type": ["null", "shop.public.orders.Value"], "default": None},
+            {"name": "source", "type": source},
+            {"name": "op", "type": "string"},
+            {"name": "ts_ms", "type": ["null", "long"], "default": None},
+        ],
+    }
+    key = {**record(("id", "long")), "name": "Key"}
+    schemas = {3: RegisteredSchema("AVRO", json.dumps(envelope)), 4: RegisteredSchema("AVRO", json.dumps(key))}
+    time = {"path": "$envelope.ts_ms", "unit": "ms"}
+    fields = {"id": "$envelope.source.lsn", "key": ["shop", "$key.id"], "event_time": time}
+    topic = Input.model_validate(
+        {
+            "topic": "i",
+            "format": "avro",
+            "key_format": "avro",
+            "envelope": "debezium",
+            "operations": ["create", "delete"],
+            "fields": fields,
+        }
+    )
+    decoder = RecordDecoder(topic, schemas=schemas)
+
+    def change(op: str, before: object, after: object) -> Record:
+        given = {"before": before, "after": after, "source": {"lsn": 9, "table": "orders"}, "op": op, "ts_ms": 2}
+        value = b"\0\0\0\0\3" + written(envelope, given)
+        return Record(value, b"\0\0\0\0\4" + written(key, {"id": 7}))
+
+    one = {"id": 7, "shop": "ulm"}
+    wanted = Event(9, '["ulm","7"]', 2_000)
+    assert decoder.decode(change("c", None, one)) == wanted
+    assert decoder.decode(change("d", one, None)) == wanted
+    assert not isinstance(decoder.decode(change("u", one, one)), (Event, Undecodable))
+    assert isinstance(decoder.decode(change("c", one, None)), Undecodable)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
