@@ -15,6 +15,8 @@ import pytest
 from testbed.registry_stub import RegistryStub
 from tests.integration.sidecar_fixtures import Pipeline, counts, pipeline, spark
 from validator.cli import samples
+from validator.stream import generations
+from validator.stream.failures import CannotVerify
 
 __all__ = ["pipeline", "spark"]
 pytestmark = [pytest.mark.timeout(600)]
@@ -174,3 +176,47 @@ def test_a_registry_that_is_away_delays_and_accuses_nobody(pipeline: Pipeline, r
     pipeline.answers(answer([4], 3))
     run = pipeline.once(*settings)
     assert run.counts("processed", "missing") == {"processed": 4, "missing": 0}, "the state has the schemas"
+
+
+def test_a_run_to_the_end_ends_if_the_registry_stays_away(
+    pipeline: Pipeline, registry: RegistryStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generations, "_REGISTRY_SECONDS_MAX", 1.0)
+    registry.add(1, CLICK)
+    registry.add(2, ANSWER, schemaType="PROTOBUF")
+    registry.is_away = True
+    settings = [one.replace("NAME", pipeline.name) for one in AVRO]
+    settings += [f"schema_registry={{url: {registry.url}, basic_auth: {{username: user, password: secret}}}}"]
+    pipeline.create()
+    pipeline.clicks(click(1, 1))
+    pipeline.answers(answer([1]))
+    with pytest.raises(CannotVerify, match=r"the schema registry at .* answers with status 503") as ended:
+        pipeline.once(*settings)
+    assert ended.value.exit_status == 3
+    registry.is_away = False
+    assert pipeline.once(*settings).counts() == {"expected": 1, "processed": 1}
+
+
+KEYS: Final = (
+    ("inputs.0={topic: NAME-in, key_format: avro, fields: {id: id, key: $key.page, event_time: {path: at, unit: s}}}"),
+    (
+        "outputs.0={topic: NAME-out, key_format: {kind: time_windowed, inner: avro, size: 10s}, fields: "
+        "{key: $key.page, window_start: $key.window_start, window_end: $key.window_end, ids: $value}}"
+    ),
+)
+
+
+def test_keys_in_avro_are_judged(pipeline: Pipeline, registry: RegistryStub) -> None:
+    page = {"type": "record", "name": "Page", "fields": [{"name": "page", "type": "string"}]}
+    registry.add(4, page)
+    settings = [one.replace("NAME", pipeline.name) for one in KEYS]
+    settings += [f"schema_registry={{url: {registry.url}, basic_auth: {{username: user, password: secret}}}}"]
+    pipeline.create()
+    keys = {name: framed(4, page, {"page": name}) for name in "ab"}
+    for number, name in ((1, "a"), (2, "b"), (3, "a")):
+        pipeline._producer.produce(pipeline.input, json.dumps({"id": number, "at": number}), keys[name], 0)
+    for name, ids in (("a", "[1]"), ("b", "[2,2]")):
+        pipeline._producer.produce(pipeline.output, ids, keys[name] + struct.pack(">q", 0), 0)
+    pipeline._producer.flush(30)
+    run = pipeline.once(*settings)
+    assert run.counts() == {"expected": 3, "processed": 2, "duplicate": 1, "missing": 1}
