@@ -525,3 +525,34 @@ def test_a_class_computes_keys_in_the_workers(pipeline: Pipeline) -> None:
     run = validate(pipeline, oracle, "perfect", *settings)
     assert (run.status, run.verdicts) == (0, ("pass", "pass", "pass"))
     assert run.report["results"]["correct"] == len(counted)
+
+
+def test_a_live_sidecar_counts_without_ids_and_suspects_what_doubles_lose(pipeline: Pipeline) -> None:
+    pipeline.create()
+    amounts = {15: (0.1, 0.2), 30: (0.3, 0.4), 45: (0.5, 0.5), 60: (1, 2)}
+    for start, of_window in amounts.items():
+        pipeline.clicks(*(json.dumps({"page": "k", "timestamp": iso(start), "amount": one}) for one in of_window))
+    # It closes all other windows, and stays open.
+    pipeline.clicks(json.dumps({"page": "k", "timestamp": iso(600), "amount": 1}))
+    fields = "{key: page, window_start: windowStart, values: {clicks: count, paid: paid}}"
+    settings = (
+        "inputs.0.fields={key: page, event_time: timestamp}",
+        f"outputs.0={{topic: {pipeline.output}, evidence: values, fields: {fields}}}",
+        "late=[]",
+        "oracle={kind: tumbling_window, size: 15s, values: {clicks: count, paid: sum(amount)}}",
+    )
+    with pipeline.live(*settings) as live:
+        live.until(lambda report: report["contributions"]["missing"] == 8)
+        pipeline.answers(*(result("k", start, 2, sum(of_window)) for start, of_window in amounts.items()))
+        report = live.until(lambda report: report["violations"]["suspected"].get("wrong_value") == 1)
+        assert (report["violations"]["confirmed"]["missing"], report["violations"]["retracted"]["missing"]) == (0, 8)
+        assert report["violations"]["confirmed"]["wrong_value"] == 0
+        assert set(report["verdicts"].values()) == {"unknown"}
+        assert any("paid: {path: paid, tolerance: 0.000000001}" in reason for reason in report["reasons"])
+    # A restart compares the window again. A further result takes its sum further away than a rounding.
+    with pipeline.live(*settings) as live:
+        live.until(lambda report: report["violations"]["suspected"].get("wrong_value") == 1)
+        pipeline.clicks(json.dumps({"page": "k", "timestamp": iso(15), "amount": 1}))
+        pipeline.answers(result("k", 15, 1, 1.01))
+        report = live.until(lambda report: report["violations"]["confirmed"]["wrong_value"] == 2)
+        assert report["verdicts"]["exactly_once"] == "fail"
