@@ -128,6 +128,16 @@ def test_names_of_the_pipeline_are_text_and_never_markup(page: Browser, served: 
     assert set(page.requests) == {served.url, served.url + "events"}
 
 
+def test_the_page_says_what_the_evidence_cannot_show(page: Browser, served: Served) -> None:
+    why = "Results say how many events they used, not which."
+    served.publisher.publish(replace(healthy(), cannot_see=(why,)))
+    page.open(served.url)
+    page.wait_until(f"document.querySelector('#cannot-see').innerText.includes({json.dumps(why)})")
+    assert page.value("document.querySelector('#limits').hidden") is False
+    served.publisher.publish(healthy())
+    page.wait_until("document.querySelector('#limits').hidden")
+
+
 def test_an_unknown_verdict_gives_its_reason(page: Browser, served: Served) -> None:
     unsure = dict.fromkeys(Guarantee, Verdict.UNKNOWN)
     why = "topic page-views does not exist yet"
