@@ -720,6 +720,34 @@ def sums() -> Shape:
 
 
 @shape
+def sums_without_a_count() -> Shape:
+    events = rows(240, 700, ("EUR", "USD"))
+    amounts_of = {n: 10 + n * 37 % 1_000 for n, _, _ in events}
+
+    def results(less: int) -> Iterable[Record]:
+        for number, ((start, key), ids) in enumerate(windows(events, 20_000).items()):
+            used = [amounts_of[n] for n in ids[less * (number == 3) :]]
+            yield one({"currency": key, "start": start, "largest": max(used), "revenue": sum(used)})
+
+    given = [one({"currency": key, "amount": amounts_of[n], "ts": at}) for n, key, at in events]
+    return counted(("in", "out"), given, results)
+
+
+@shape
+def sums_so_far() -> Shape:
+    events = rows(90, 700, ("EUR", "USD", "GBP"))
+
+    def results(less: int) -> Iterable[Record]:
+        sums: Counter[str] = Counter()
+        for n, key, _ in events:
+            sums[key] += 0 if less and n == 40 else 10 + n * 37 % 1_000
+            yield one({"revenue": sums[key]}, key)
+
+    given = [one({"currency": key, "amount": 10 + n * 37 % 1_000, "ts": at}) for n, key, at in events]
+    return counted(("in", "out"), given, results)
+
+
+@shape
 def count_and_least() -> Shape:
     """A count beside the least amount, which is that of one event."""
     events = rows(240, 700, ("EUR", "USD"))

@@ -21,7 +21,7 @@ import pytest
 
 from validator.codecs.one_record import Event, Record, RecordDecoder, Undecodable
 from validator.model.field_values import TypedTime
-from validator.model.schemas import RegisteredSchema, SchemaUnknown
+from validator.model.schemas import RegisteredSchema, Schemas, SchemaUnknown
 from validator.settings.formats.avro import AvroReader
 from validator.settings.formats.seam import Unreadable
 from validator.settings.topics import Input
@@ -435,7 +435,7 @@ def test_changes_that_debezium_writes_in_avro_decode() -> None:
         ],
     }
     key = {**record(("id", "long")), "name": "Key"}
-    schemas = {3: RegisteredSchema("AVRO", json.dumps(envelope)), 4: RegisteredSchema("AVRO", json.dumps(key))}
+    schemas: Schemas = {3: RegisteredSchema("AVRO", json.dumps(envelope)), 4: RegisteredSchema("AVRO", json.dumps(key))}
     time = {"path": "$envelope.ts_ms", "unit": "ms"}
     fields = {"id": "$envelope.source.lsn", "key": ["shop", "$key.id"], "event_time": time}
     topic = Input.model_validate(

@@ -280,7 +280,7 @@ def _timestamp() -> descriptor_pb2.FileDescriptorProto:
     return file
 
 
-WRAPPED: Final = {
+WRAPPED: Final[dict[str, tuple[str, list[Any]]]] = {
     "text": ("String", ["", "é"]), "long": ("Int64", [0, -5, 2**63 - 1]), "big": ("UInt64", [2**64 - 1]),
     "short": ("Int32", [-7, 0]), "small": ("UInt32", [2**32 - 1]), "yes": ("Bool", [False, True]),
     "raw": ("Bytes", [b"", b"\xff\x00"]), "single": ("Float", [0.1, -1.5]), "exact": ("Double", [0.1, 1e300]),
@@ -305,7 +305,7 @@ def test_wrappers_days_and_times_are_what_googles_json_has() -> None:
     made = message_reader(RegisteredSchema("PROTOBUF", registered(wrappers())), (0,))._class
     chance, seen = random.Random(3), 0
     for _ in range(300):
-        message = made()
+        message: Any = made()
         for name, (_, values) in WRAPPED.items():
             if chance.random() < 0.6:
                 # A wrapper of a default is present, and has no bytes.
@@ -348,7 +348,7 @@ def test_required_fields_and_closed_enums_of_proto2(label: str) -> None:
     }}
     """
     read = reader(RegisteredSchema("PROTOBUF", text))
-    unset = {"id": 5, "kind": None, "kinds": [], "page": None}
+    unset: dict[str, Any] = {"id": 5, "kind": None, "kinds": [], "page": None}
     start, five = b"\0\0\0\0\7\0", field(1, 5)
     cases: list[tuple[bytes, dict[str, Any] | None]] = [
         (five, {}),

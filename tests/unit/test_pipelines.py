@@ -148,6 +148,14 @@ def test_aggregates_of_fields_are_proposed_beside_the_count() -> None:
     assert "18 of 18 windows" in proposal.proof
 
 
+def test_aggregates_of_fields_are_proposed_without_a_count() -> None:
+    of_windows, so_far = (proposed(SHAPES[name]()) for name in ("sums-without-a-count", "sums-so-far"))
+    assert of_windows.document["oracle"]["values"] == {"largest": "max(amount)", "revenue": "sum(amount)"}
+    assert of_windows.document["oracle"]["size"] == "20s"
+    assert so_far.document["oracle"] == {"kind": "running_aggregate", "values": {"revenue": "sum(amount)"}}
+    assert so_far.document["outputs"][0]["emission"] == "cumulative"
+
+
 def test_days_of_a_zone_are_known_by_a_change_of_its_clock() -> None:
     summer, change = (proposed(SHAPES[name]()) for name in ("days-of-a-zone", "days-over-a-change-of-clocks"))
     days = {"kind": "tumbling_window", "size": "1d"}
@@ -169,7 +177,7 @@ def test_counts_on_a_wall_clock_are_recognised() -> None:
 def test_an_engine_that_damages_some_keys_is_not_judged_by_another_key() -> None:
     """Case 23: the key Zürich is decomposed in results."""
     events = [{"id": n, "k": key, "ts": at} for n, key, at in rows(40, 1, ("Z\u00fcrich", "Genf", "Basel", "Bern"))]
-    results = [{**event, "k": unicodedata.normalize("NFD", event["k"])} for event in events]
+    results = [{**event, "k": unicodedata.normalize("NFD", str(event["k"]))} for event in events]
     proposal = proposed(copied(("in", "out"), *([one(it) for it in of] for of in (events, results))))
     assert (proposal.is_proven, proposal.share) == (False, 0.75)
     assert [part["fields"]["key"] for part in (*proposal.document["inputs"], *proposal.document["outputs"])] == [

@@ -6,13 +6,14 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import islice, product
 from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from validator.cli.proposal.columns import Columns
 from validator.cli.proposal.conditions import common_part, conditions_of_sides
+from validator.cli.proposal.further import numbers_of, values_alone
 from validator.cli.proposal.intervals import intervals_of
 from validator.cli.proposal.matches import (
     FEW,
@@ -62,6 +63,8 @@ from validator.settings.formats.guesses import ENOUGH
 Document = dict[str, Any]
 _PAIRS_MOST: Final = 4
 _COUNTS_MOST: Final = 4
+_WINDOWS_MOST: Final = 6
+"""Windows of each kind in which aggregates without a count are looked for: it takes long."""
 _EVENTS_MOST: Final = 2_000
 """Events that results name whose links are compared."""
 _WORDS_MOST: Final = 4
@@ -115,12 +118,15 @@ def aggregates() -> tuple[str, ...]:
     return tuple(found)
 
 
-def candidates(inputs: Sequence[Columns], outputs: Sequence[Columns]) -> Iterator[list[Candidate]]:
-    """Yield groups of configurations: those with ids come before those with counts, which prove less."""
+def candidates(
+    inputs: Sequence[Columns], outputs: Sequence[Columns], settings: Mapping[str, Any]
+) -> Iterator[list[Candidate]]:
+    """Yield groups of configurations: those with ids come before those with counts, which prove less. ``settings``: the
+    parts of the file that do not depend on the samples."""
     # The outputs are shards of one output: what is found in the largest one holds for all.
     output = max(outputs, key=lambda one: len(one.records))
     inputs = [with_ids_of_fields(one, output) for one in inputs]
-    topics = _Topics(inputs, outputs, output)
+    topics = _Topics(inputs, outputs, output, settings)
     for named in named_in_lists(inputs, output):
         yield list(_of_ids(topics, named))
     for named in named_alone(inputs, output):
@@ -138,6 +144,7 @@ class _Topics:
     inputs: Sequence[Columns]
     outputs: Sequence[Columns]
     output: Columns
+    settings: Mapping[str, Any]
 
     def document(
         self,
@@ -417,12 +424,94 @@ def _of_counts(topics: _Topics) -> Iterator[list[Candidate]]:
             yield group
     for count in counts[:_COUNTS_MOST]:
         yield list(_counting_words(topics, count))
+    if numbers_of(output):
+        yield list(_of_values(topics))
+
+
+def _of_values(topics: _Topics) -> Iterator[Candidate]:
+    """Results that state an aggregate of a field, and no count."""
+    inputs, output = topics.inputs, topics.output
+    found = key_fields_by_values(inputs, output, [time.path for time in output.times])
+    whole = chosen_key(found, inputs)
+    # Beside an extreme value, which is that of an event.
+    choices = [whole, *((key,) for key in whole if len(whole) > 1)] if whole else []
+    for windows in islice(_sized_windows(topics, None), _WINDOWS_MOST):
+        found_in = [one for keys in choices[:_PAIRS_MOST] for one in _aggregating(topics, keys, windows)]
+        if found_in:
+            yield from found_in
+            return
+    at = next(iter(_event_times(topics)), None)
+    if at is not None:
+        for keys in choices:
+            yield from _of_guess(topics, keys, at, running(), {}, None)
+
+
+def _aggregating(topics: _Topics, keys: Sequence[KeyField], windows: _Windows) -> Iterator[Candidate]:
+    for guess in islice(_guesses(windows), _WINDOWS_MOST):
+        yield from _of_guess(topics, keys, windows.at, guess, windows.fields(guess), windows.start)
+
+
+def _of_guess(
+    topics: _Topics, keys: Sequence[KeyField], at: tuple[Time, ...], guess: Guess, named: Document, start: Time | None
+) -> Iterator[Candidate]:
+    """The first aggregate that results may state of these windows. ``named``: how they name them."""
+    output = topics.output
+    key_paths = {key.result for key in keys}
+    path = next((path for path in numbers_of(output) if path not in key_paths), None)
+    any_number = next(iter(numbers_of(topics.inputs[0])), None)
+    if path is None or any_number is None:
+        return
+
+    instants = [] if start is None else start.instants
+    cells = [(instant, *(output.texts[key.result][row] for key in keys)) for row, instant in enumerate(instants)]
+    is_updated = start is None or output.changes is not None or len(set(cells)) < len(cells)
+    emission = "cumulative" if is_updated else "final"
+
+    def of(name: str, stated: Any, aggregate: str) -> Document:
+        oracle = {**guess.oracle, "values": {name: aggregate}}
+        found = topics.document(keys, at, (), {**named, "values": {name: stated}}, "values", oracle)
+        if is_updated:
+            found["outputs"] = [_with_emission(one, emission) for one in found["outputs"]]
+        return found
+
+    said = " and ".join(key.events[0] for key in keys)
+    try:
+        whole = {**topics.settings, **of("value", path, f"sum({any_number})")}
+        found = next(values_alone(topics.inputs, output, whole), None)
+    except ValidationError:
+        return
+    if found is None:
+        return
+    name, path, aggregate, tolerance = found
+    for stated in (path, {"path": path, "tolerance": tolerance}):
+        document = of(name if name.isidentifier() else "value", stated, aggregate)
+        _settle_disorder(topics, at, None, document)
+        claim = f"{_SUMMED[emission]}{path} is {aggregate} of the events per {said}"
+        claim += "" if start is None else f" and {guess.said}"
+        yield Candidate(
+            document,
+            f"{guess.label}, emission {emission}, key {said}, {aggregate}",
+            f"{claim}, in {{right}} of {{of}} {'keys' if start is None else 'windows'}",
+            {"evidence": "a result states an aggregate of its events", "key": _key_comment(keys)},
+            (*guess.doubts, *_doubts(topics, keys, at, start)),
+        )
+
+
+def _guesses(windows: _Windows) -> Iterator[Guess]:
+    """The windows that results without ids may be of."""
+    start, end = windows.start, windows.end
+    starts = [instant for instant in start.instants if instant is not None]
+    ends = [None if end is None else end.instants[row] for row, it in enumerate(start.instants) if it is not None]
+    events = [instant for time in windows.at for instant in time.instants if instant is not None]
+    if not starts or not events:
+        return iter(())
+    if start.has_zone:
+        return of_starts(starts, ends)
+    return of_starts_on_a_clock(starts, ends, min(events), max(events))
 
 
 def _counting(topics: _Topics, keys: Sequence[KeyField], windows: _Windows, count: str) -> Iterator[Candidate]:
-    output, at, start, end = topics.output, windows.at, windows.start, windows.end
-    starts = [instant for instant in start.instants if instant is not None]
-    ends = [None if end is None else end.instants[row] for row, it in enumerate(start.instants) if it is not None]
+    output, at, start = topics.output, windows.at, windows.start
     cells = Counter(
         (it, *(output.texts[key.result][row] for key in keys))
         for row, it in enumerate(start.instants)
@@ -432,12 +521,7 @@ def _counting(topics: _Topics, keys: Sequence[KeyField], windows: _Windows, coun
     if output.changes is not None:
         emissions = ("cumulative",)
     said = " and ".join(key.events[0] for key in keys)
-    events = [instant for time in at for instant in time.instants if instant is not None]
-    guesses: Iterator[Guess] = iter(())
-    if starts and events:
-        is_utc = start.has_zone
-        guesses = of_starts(starts, ends) if is_utc else of_starts_on_a_clock(starts, ends, min(events), max(events))
-    for guess in guesses:
+    for guess in _guesses(windows):
         for emission, aggregate in product(emissions, aggregates()):
             name = _value_name(count)
             oracle = {**guess.oracle, "values": {name: aggregate}}

@@ -1,4 +1,4 @@
-"""Aggregates of a field of the events that results state beside their count."""
+"""Aggregates of a field of the events that results state, beside their count or without one."""
 
 from __future__ import annotations
 
@@ -31,19 +31,49 @@ _DIGITS: Final = 9
 _CELLS_MOST: Final = 200
 
 
-def further_values(
-    inputs: Sequence[Columns], output: Columns, document: Mapping[str, Any]
-) -> Iterator[tuple[str, str, str, float]]:
-    """Yield the name, the path and the aggregate of further values that results may state, and a tolerance for engines
-    that compute with floating-point numbers. ``document``: a configuration with a count that the sample proves."""
+Found = tuple[str, str, str, float]
+"""The name, the path and the aggregate of a value, and a tolerance for engines that compute with floating-point
+numbers."""
+
+
+def further_values(inputs: Sequence[Columns], output: Columns, document: Mapping[str, Any]) -> Iterator[Found]:
+    """Yield further values that results may state. ``document``: a configuration with one that the sample proves."""
+    [[name, first]] = document["outputs"][0]["fields"]["values"].items()
+    path = first if isinstance(first, str) else first["path"]
+    has_count = document["oracle"]["values"][name] == "count"
+    yield from _aggregates(inputs, output, document, {path}, path if has_count else None)
+
+
+def values_alone(inputs: Sequence[Columns], output: Columns, document: Mapping[str, Any]) -> Iterator[Found]:
+    """Yield the values that results without a count may state. ``document``: a configuration with any value."""
+    for found in _aggregates(inputs, output, document, set(), None):
+        # Any windows have the same extremes as any others, if these are always the same.
+        if len(set(output.texts[found[1]])) >= FEW:
+            yield found
+
+
+def numbers_of(one: Columns) -> list[str]:
+    """The fields that only have numbers, and are no times."""
+    times = {time.path for time in one.times}
+    return [path for path in one.texts if path not in times and _numbers(one, path) is not None]
+
+
+def _aggregates(
+    inputs: Sequence[Columns], output: Columns, document: Mapping[str, Any], but: set[str], count: str | None
+) -> Iterator[Found]:
+    """``but``: paths of results that have another meaning. ``count``: that of the number of events."""
     config = Config.model_validate(document, context={"folder": Path()})
     at = document["outputs"][0]["fields"]
-    [count] = at["values"].values()
     keys = [at["key"]] if isinstance(at["key"], str) else list(at["key"])
-    used = {count, *keys, *(time.path for time in output.times)}
+    used = {*but, *keys, *(time.path for time in output.times)}
     cells = _cells(inputs, config, document)
     rows = _rows(output, config, document, keys)
-    complete = [cell for cell, row in rows.items() if output.texts[count][row] == str(len(cells.get(cell, ())))]
+    if count is not None:
+        complete = [cell for cell, row in rows.items() if output.texts[count][row] == str(len(cells.get(cell, ())))]
+    else:
+        # The sample may lack events of the first windows.
+        earliest = min((start for start, _ in cells if start != ABSENT), default=None)
+        complete = [cell for cell in rows if cell in cells and cell[0] != earliest]
     some = complete[-_CELLS_MOST:]
     if sum(len(cells[cell]) > 1 for cell in some) < FEW:
         return

@@ -112,7 +112,7 @@ def _proposal(
     of_operations = tuple(_of_operations(of_inputs))
     too_short = "The sample has no window whose events are all in it: it may be too short. Try more with --records."
     if all(one.records for one in (*of_inputs, *of_outputs)):
-        for group in candidates(of_inputs, of_outputs):
+        for group in candidates(of_inputs, of_outputs, settings):
             proven = list(_proven(group, prover, settings))
             better = max(proven, key=_rank, default=None)
             if better is not None and (best is None or _rank(better) > _rank(best)):
