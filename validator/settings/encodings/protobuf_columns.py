@@ -21,8 +21,7 @@ from validator.model.schemas import Schemas
 from validator.settings.encodings.framed_columns import framed_columns, known_columns
 from validator.settings.encodings.packed_columns import Columns, Packed, floats_of, joined, of_good, of_zigzag
 from validator.settings.encodings.protobuf_values import DescriptorsInvalid, MessageReader, message_reader
-from validator.settings.formats.protobuf import message_indexes
-from validator.settings.formats.registered import GUID_BYTES, PREFIX_BYTES
+from validator.settings.formats.registered import GUID_BYTES, PREFIX_BYTES, message_indexes
 from validator.settings.formats.seam import Path, Unreadable
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5

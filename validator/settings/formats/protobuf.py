@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -17,6 +17,7 @@ from validator.settings.formats.registered import (
     SchemaFile,
     SchemaIdPlace,
     framed,
+    message_indexes,
     place_of,
     schema_of,
 )
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from validator.settings.encodings.protobuf_values import MessageReader
-
-_INDEXES_MAX: Final = 100
 
 
 class MessageFile(SchemaFile):
@@ -155,29 +154,3 @@ class ProtobufReader:
         if self.schemas is None:
             return columns_of_file(self.of_file, values, paths, lists, headers, is_framed=self.place != "none")
         return columns_of_registry(self.schemas, values, paths, lists, headers)
-
-
-def message_indexes(raw: bytes, start: int) -> tuple[tuple[int, ...], int]:
-    """The place of a message's type in its file, as indexes from the outer types to the inner ones, and the place after
-    them. Confluent's encoding: their number and each one in zigzag; a single zero stands for the first type. Raises
-    Unreadable."""
-    count, at = _zigzag(raw, start)
-    if not 0 <= count <= _INDEXES_MAX:
-        raise Unreadable(f"has {count} message indexes")
-    indexes = []
-    for _ in range(count):
-        index, at = _zigzag(raw, at)
-        if index < 0:
-            raise Unreadable(f"has the message index {index}")
-        indexes.append(index)
-    return tuple(indexes) or (0,), at
-
-
-def _zigzag(raw: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while at < len(raw) and shift < 35:
-        number |= (raw[at] & 0x7F) << shift
-        if raw[at] < 0x80:
-            return (number >> 1) ^ -(number & 1), at + 1
-        at, shift = at + 1, shift + 7
-    raise Unreadable("ends within its message indexes")

@@ -24,6 +24,7 @@ PREFIX_BYTES: Final = 5
 """Bytes of Confluent's wire prefix."""
 GUID_BYTES: Final = 17
 """Bytes of a header with a GUID."""
+_INDEXES_MAX: Final = 100
 
 
 def _name(path: Path) -> str:
@@ -76,3 +77,29 @@ def schema_of(schema: int | str, schemas: Schemas, kind: str) -> RegisteredSchem
     if found.kind != kind:
         raise Unreadable(f"names schema {schema}, which is of the type {found.kind}")
     return found
+
+
+def message_indexes(raw: bytes, start: int) -> tuple[tuple[int, ...], int]:
+    """The place of a message's type in its file, as indexes from the outer types to the inner ones, and the place after
+    them. Confluent's encoding: their number and each one in zigzag; a single zero stands for the first type. Raises
+    Unreadable."""
+    count, at = _zigzag(raw, start)
+    if not 0 <= count <= _INDEXES_MAX:
+        raise Unreadable(f"has {count} message indexes")
+    indexes = []
+    for _ in range(count):
+        index, at = _zigzag(raw, at)
+        if index < 0:
+            raise Unreadable(f"has the message index {index}")
+        indexes.append(index)
+    return tuple(indexes) or (0,), at
+
+
+def _zigzag(raw: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while at < len(raw) and shift < 35:
+        number |= (raw[at] & 0x7F) << shift
+        if raw[at] < 0x80:
+            return (number >> 1) ^ -(number & 1), at + 1
+        at, shift = at + 1, shift + 7
+    raise Unreadable("ends within its message indexes")
