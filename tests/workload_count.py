@@ -7,6 +7,7 @@ import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from statistics import fmean
 from typing import Any, Protocol
 
@@ -136,6 +137,23 @@ def ids_in(workload: Workload, messages: Iterable[Keyed]) -> Counter[tuple[Cell,
     return Counter(
         (cell, id_text(one)) for cell, found in results_of(workload, messages) for one in found[workload.id_lists[0]]
     )
+
+
+def wrong_fields(
+    workload: Workload, events: Iterable[Event], messages: Iterable[Keyed]
+) -> dict[tuple[str, Cell, str], int]:
+    """The cell and the id of each result of an event whose kept fields are not those of its event."""
+    path = workload.output([stream.name for stream in workload.streams])["fields"]["id"]
+    of_id = {event[2]: event[3] for event in events}
+    found: dict[tuple[str, Cell, str], int] = {}
+    for cell, stated in results_of(workload, messages):
+        fields = of_id[str(stated[path])]
+        kept = {name: fields[name] for name in workload.kept if name in fields}
+        for name, factor in workload.factors.items():
+            kept[name], stated[name] = Decimal(str(kept[name])) * Decimal(factor), Decimal(stated[name])
+        if any(stated.get(name) != value for name, value in kept.items()):
+            found["wrong_value", cell, str(stated[path])] = 1
+    return found
 
 
 def id_text(one: Any) -> str:

@@ -47,6 +47,7 @@ from tests.workload_count import (
     event_of,
     ids_in,
     results_of,
+    wrong_fields,
     wrong_pairs,
 )
 
@@ -142,9 +143,12 @@ class WorkloadRun(KilledRun):
         if self.operator == "distinct":
             due = Counter(dict.fromkeys(due, 1))
         stated = ids_in(self.workload, results)
-        return {("missing", *one): n for one, n in (due - stated).items()} | {
-            ("duplicate", *one): n for one, n in (stated - due).items()
-        }
+        wrong = wrong_fields(self.workload, self.events(), results) if self.operator == "passthrough" else {}
+        return (
+            {("missing", *one): n for one, n in (due - stated).items()}
+            | {("duplicate", *one): n for one, n in (stated - due).items()}
+            | wrong
+        )
 
     def _again(self, results: Iterable[Message]) -> Counter[tuple[str, Cell]]:
         """The events in results that a later one of their cell repeats."""
