@@ -49,8 +49,8 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def answers(classes: Path, given: Sequence[object], lines: Sequence[str]) -> list[str]:
     """What the program answers with the arguments ``given``."""
     java = find_javac().with_name("java")
-    command = [java, "-cp", classes, "Ask", *map(str, given)]
-    done = subprocess.run(command, check=True, input="\n".join(lines), text=True, stdout=subprocess.PIPE)
+    command = [str(java), "-cp", str(classes), "Ask", *map(str, given)]
+    done = subprocess.run(command, check=True, input="\n".join(lines), text=True, capture_output=True)
     return done.stdout.splitlines()
 
 

@@ -31,7 +31,7 @@ from validator.oracles.rule_match import Matches
 pytestmark = pytest.mark.unit
 
 BULK: Final = bytes(range(31))
-PUBLISHED: Final = [
+PUBLISHED: Final[list[tuple[int, str | bytes, int]]] = [
     (0, "The cat is out of the bag", 0xD15723521D3C37B1),
     (0, "A 16-byte string", 0x467CAA28EA3DA7A6),
     (0, "The new string", 0xF18E67BC90C43233),
