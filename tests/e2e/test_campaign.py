@@ -163,6 +163,7 @@ def test_recurrent_kills_of_an_engine_that_starts_on_a_backlog_are_one_row(tmp_p
     assert all(one.healed and (one.failure_cost_seconds or 0.0) > 1.0 for one in found.faults), found.faults
     assert found.cost.failure_cost_seconds == sum(one.failure_cost_seconds or 0.0 for one in found.faults)
     latencies = pq.read_table(loaded.results / "series" / f"{run.name}.latency.parquet")
-    assert pc.max(latencies["first_input_seconds"]).as_py() > 8.0, "the first windows waited for the engine"
+    first = latencies.sort_by("time")["first_input_seconds"][0].as_py()
+    assert first > 4.0, "half of the backlog: its windows waited for the engine"
     [row] = csv.DictReader((loaded.results / "table.csv").read_text(encoding="utf-8").splitlines())
     assert (row["fault"], row["faults_median"], row["runs_done"]) == ("kills", "2", "1")
