@@ -66,7 +66,7 @@ DAMAGE: Final = {
 }
 """Other errors than one of each class. Where results have no ids, added ones would hide lost ones. If a result is a
 pair, its other id would be wrong, too. A window of `nexmark_q5_max` has one key."""
-FEW_RESULTS: Final = ("nexmark_q7", "nexmark_q4")
+FEW_RESULTS: Final = ("nexmark_q3", "nexmark_q7", "nexmark_q4")
 """Workloads with so few results that a share of them may be none."""
 BY_OTHERS: Final = ("session_window",)
 """Judged by tests/e2e/test_mutations.py, which knows how sessions merge."""
