@@ -527,7 +527,7 @@ def test_a_class_computes_keys_in_the_workers(pipeline: Pipeline) -> None:
     assert run.report["results"]["correct"] == len(counted)
 
 
-def test_a_live_sidecar_counts_without_ids_and_suspects_what_doubles_lose(pipeline: Pipeline) -> None:
+def test_a_live_sidecar_counts_without_ids_and_finds_a_wrong_sum(pipeline: Pipeline) -> None:
     pipeline.create()
     amounts = {15: (0.1, 0.2), 30: (0.3, 0.4), 45: (0.5, 0.5), 60: (1, 2)}
     for start, of_window in amounts.items():
@@ -543,15 +543,9 @@ def test_a_live_sidecar_counts_without_ids_and_suspects_what_doubles_lose(pipeli
     )
     with pipeline.live(*settings) as live:
         live.until(lambda report: report["contributions"]["missing"] == 8)
-        pipeline.answers(*(result("k", start, 2, sum(of_window)) for start, of_window in amounts.items()))
-        report = live.until(lambda report: report["violations"]["suspected"].get("wrong_value") == 1)
+        pipeline.answers(*(result("k", start, 2, round(sum(of), 1)) for start, of in amounts.items()))
+        report = live.until(lambda report: report["results"]["correct"] == 4)
         assert (report["violations"]["confirmed"]["missing"], report["violations"]["retracted"]["missing"]) == (0, 8)
-        assert report["violations"]["confirmed"]["wrong_value"] == 0
-        assert set(report["verdicts"].values()) == {"unknown"}
-        assert any("paid: {path: paid, tolerance: 0.000000001}" in reason for reason in report["reasons"])
-    # A restart compares the window again. A further result takes its sum further away than a rounding.
-    with pipeline.live(*settings) as live:
-        live.until(lambda report: report["violations"]["suspected"].get("wrong_value") == 1)
         pipeline.clicks(json.dumps({"page": "k", "timestamp": iso(15), "amount": 1}))
         pipeline.answers(result("k", 15, 1, 1.01))
         report = live.until(lambda report: report["violations"]["confirmed"]["wrong_value"] == 2)

@@ -103,7 +103,7 @@ ROWS: dict[str, tuple[list[list[str]], list[dict[str, Any]]]] = {
     ),
     "grep": ([TEXTS], [{"user": "8", "id": 5, "time": TIED["timestamp"], "word": "back", "text": "7"}]),
     "sample": ([RECORDS], [{"flow": "9", "id": 4, "time": TIED["timestamp"], "draw": "99999"}]),
-    "statistics": ([RECORDS], [{"flow": "9", "records": 2, "total": 9, "least": 4, "largest": 5}]),
+    "statistics": ([RECORDS], [{"flow": "9", "records": 2, "total": 9, "least": 4, "largest": 5, "mean": 4.5}]),
 }
 """Workload -> events of each stream, and the results."""
 
