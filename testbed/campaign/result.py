@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -44,9 +43,9 @@ class PhaseMeasure(_Record):
     """Share of the contributions that the results of the phase named, or should have named, and that are in one."""
 
 
-class FaultMeasure(_Record):
-    """The cost of the fault, from the report; a measure that is not available is None, and ``absent_because`` has the
-    reason.
+class FaultMeasure(Stages, _Record):
+    """The cost of the fault, from the report, and its stages; a measure that is not available is None, and
+    ``absent_because`` has the reason.
     """
 
     failure_cost_seconds: float | None
@@ -55,23 +54,6 @@ class FaultMeasure(_Record):
     recovered: bool | None
     absent_because: tuple[str, ...] = ()
     healed: bool = True
-    outage: bool | None = None
-    first_output_seconds: float | None = None
-    latency_recovery_seconds: float | None = None
-    lag_recovery_seconds: float | None = None
-    partition_downtimes_seconds: tuple[float | None, ...] = ()
-    noticed_seconds: float | None = None
-    peak_latency_p99_seconds: float | None = None
-    restarted_seconds: float | None = None
-    degraded_throughput_per_second: float | None = None
-    degraded_latency_p50_seconds: float | None = None
-    hit_input_per_second: float | None = None
-    others_input_per_second: float | None = None
-    output_before_restart: bool | None = None
-    connect_p50_seconds: float | None = None
-    connect_p99_seconds: float | None = None
-    unreachable_ratio: float | None = None
-    """These sixteen: `testbed.campaign.stages`."""
     throughput_penalty_ratio: float | None = None
     latency_penalty_ratio: float | None = None
     """These two are the report's: the failure phase against the control phase of the same run."""
@@ -217,7 +199,7 @@ def result_of(
 
 
 def _cost(fault: Mapping[str, object], stages: Stages, predicted_duplicates: int | None) -> FaultMeasure:
-    own = {**asdict(stages), "predicted_duplicates": predicted_duplicates}
+    own = {**stages.model_dump(), "predicted_duplicates": predicted_duplicates}
     measures = {name: fault[name] for name in FaultMeasure.model_fields if name not in own}
     return FaultMeasure.model_validate({**measures, **own, "healed": fault["healed"] is not None})
 

@@ -18,6 +18,7 @@ from statistics import fmean, median
 from typing import Any, Final
 
 import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
 
 from testbed.campaign import inputs, reach
 from testbed.campaign.counters import Row
@@ -38,9 +39,10 @@ Points = Sequence[tuple[float, float]]
 """(second, value), in order."""
 
 
-@dataclass(frozen=True)
-class Stages:
+class Stages(BaseModel):
     """The stages of one fault, and the longest silence of each partition less that of the control phase."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     outage: bool | None = None
     """Whether there was a silence longer than before the fault; None: unknown."""
@@ -120,23 +122,31 @@ def stages(
         if down is not None and down.end - down.start < stable_seconds:
             down = None  # of bursts of results, fewer give no rate
         of_down = [] if down is None else down.of([point for of in latency.values() for point in of])
-        hit = inputs.rates(read, inputs.hit([fault]), _us(start), _us(heals))
+        of_hit, of_others = inputs.rates(read, inputs.hit([fault]), _us(start), _us(heals))
+        connect_p50, connect_p99, unreachable = reach.during(counted, _us(start), _us(heals))
         found.append(
             Stages(
-                _is_outage(at, control, after),
-                _first_output(at, control, after),
+                outage=_is_outage(at, control, after),
+                first_output_seconds=_first_output(at, control, after),
                 # Of a partial outage, the partitions that no fault hit would hide it.
-                _last([_returned(of, 1.0, control, after, healed, stable_seconds) for of in latency.values()]),
-                _returned(lag, _second_of(load, control), control, after, healed, stable_seconds),
-                tuple(_downtime(seconds, control, after) for _, seconds in sorted(outputs.items())),
-                _noticed(counted, Span(start, heals)),
-                _peak([point for of in latency.values() for point in after.of(of)]),
-                _restarted(counted, after),
-                None if down is None else _rate(list(zip(at, sizes, strict=True)), down),
-                median([value for _, value in of_down]) if of_down else None,
-                *hit,
-                goes_on,
-                *reach.during(counted, _us(start), _us(heals)),
+                latency_recovery_seconds=_last(
+                    [_returned(of, 1.0, control, after, healed, stable_seconds) for of in latency.values()]
+                ),
+                lag_recovery_seconds=_returned(lag, _second_of(load, control), control, after, healed, stable_seconds),
+                partition_downtimes_seconds=tuple(
+                    _downtime(seconds, control, after) for _, seconds in sorted(outputs.items())
+                ),
+                noticed_seconds=_noticed(counted, Span(start, heals)),
+                peak_latency_p99_seconds=_peak([point for of in latency.values() for point in after.of(of)]),
+                restarted_seconds=_restarted(counted, after),
+                degraded_throughput_per_second=None if down is None else _rate(list(zip(at, sizes, strict=True)), down),
+                degraded_latency_p50_seconds=median([value for _, value in of_down]) if of_down else None,
+                hit_input_per_second=of_hit,
+                others_input_per_second=of_others,
+                output_before_restart=goes_on,
+                connect_p50_seconds=connect_p50,
+                connect_p99_seconds=connect_p99,
+                unreachable_ratio=unreachable,
             )
         )
     return found

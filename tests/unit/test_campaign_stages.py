@@ -199,10 +199,17 @@ def test_without_samples_of_the_load_the_last_fault_has_no_stages() -> None:
     assert last == Stages()
 
 
+def outage_with(first: float | None, latency: float | None = None, lag: float | None = None) -> Stages:
+    """The stages of an outage."""
+    return Stages(
+        outage=True, first_output_seconds=first, latency_recovery_seconds=latency, lag_recovery_seconds=lag
+    )  # fmt: skip
+
+
 def test_the_stages_of_several_faults_are_medians_and_one_that_is_not_known_is_the_longest() -> None:
     several = report()
     several["faults"] = [several["faults"][0]] * 3
-    of = [Stages(True, 1.0, 7.0, None), Stages(True, 2.0, None, None), Stages(True, 9.0, 5.0, 3.0)]
+    of = [outage_with(1.0, 7.0, None), outage_with(2.0, None, None), outage_with(9.0, 5.0, 3.0)]
     found = result_of(RUN, several, started="", seconds=1, sent=1, settled=True, read_back=None, stages=of)  # type: ignore[arg-type]
     assert [one.lag_recovery_seconds for one in found.faults] == [None, None, 3.0]
     cost = found.cost
@@ -212,9 +219,9 @@ def test_the_stages_of_several_faults_are_medians_and_one_that_is_not_known_is_t
 @pytest.mark.parametrize(
     ("of", "middle"),
     [
-        ([Stages(outage=False)] * 4 + [Stages(True, 5.0), Stages(True, 6.0)], 5.5),
-        ([Stages(outage=False), Stages(True, 5.0), Stages(True, None)], None),
-        ([Stages(outage=False), Stages(True, 5.0), Stages(True, 8.0), Stages(True, None)], 8.0),
+        ([Stages(outage=False)] * 4 + [outage_with(5.0), outage_with(6.0)], 5.5),
+        ([Stages(outage=False), outage_with(5.0), outage_with(None)], None),
+        ([Stages(outage=False), outage_with(5.0), outage_with(8.0), outage_with(None)], 8.0),
         ([Stages(outage=False)] * 2, None),
     ],
 )
