@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import inspect
@@ -15,6 +14,7 @@ from pydantic import PlainSerializer, PlainValidator, ValidationError
 
 from generator import workloads
 from generator.workloads.seam import Workload
+from validator.model.wording import meant
 
 DEFAULT: Final = "sst"
 """The workload of PGVal's published runs."""
@@ -69,8 +69,7 @@ def _of(value: Any) -> Workload:
 
 
 def _instead(name: str, known: Collection[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]}" if close else f"use {', '.join(known)}" if known else "leave it out"
+    return meant(name, known) or (f"use {', '.join(known)}" if known else "leave it out")
 
 
 def written(value: Workload) -> Any:

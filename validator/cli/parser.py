@@ -15,6 +15,7 @@ from validator.cli.log_lines import FORMATS, JsonLines, format_in
 from validator.cli.refused import UNBUILT_COMMANDS
 from validator.config.examples import EXAMPLES
 from validator.model.classes import ViolationClass
+from validator.model.wording import meant
 from validator.publish.stderr import to_stderr
 
 ENGINES_HELP: Final = (
@@ -64,10 +65,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _closest(name: str, known: Sequence[str]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]}" if close else ""
+    question = meant(name, known)
+    return f"; {question}" if question else ""
 
 
 def build() -> argparse.ArgumentParser:

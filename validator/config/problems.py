@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -12,6 +11,7 @@ from pydantic_core import ErrorDetails
 from validator.config.schema import LISTS_OF_ONE, SHORT_FORMS, keys_at
 from validator.model.documents import Place, at_setting
 from validator.model.references import value_at
+from validator.model.wording import meant
 from validator.oracles.kinds import built, unbuilt
 
 _SECRET_LENGTH_MIN: Final = 4
@@ -118,10 +118,8 @@ def _of_type(detail: ErrorDetails, location: Place) -> str:
 
 def _unknown_key(location: Place) -> tuple[str, str]:
     known = keys_at(location[:-1])
-    close = difflib.get_close_matches(str(location[-1]), known, n=1)
-    if close:
-        return "it is not a known key", f"did you mean {close[0]}"
-    return "it is not a known key", f"use one of {', '.join(known)}" if known else "remove it"
+    fix = f"use one of {', '.join(known)}" if known else "remove it"
+    return "it is not a known key", meant(str(location[-1]), known) or fix
 
 
 def _kind(name: str) -> tuple[str, str]:

@@ -3,7 +3,6 @@ setting `format`."""
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import inspect
@@ -14,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationInfo
 from pydantic_core import CoreSchema, core_schema
 
+from validator.model.wording import meant
 from validator.settings import formats
 from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.formats.seam import Format
@@ -54,8 +54,7 @@ def _of(value: Any, info: ValidationInfo) -> Format:
         )
     known = [one.alias or name for name, one in found.model_fields.items()]
     for name in parameters.keys() - known:
-        close = difflib.get_close_matches(name, known, n=1)
-        fix = f"did you mean {close[0]}" if close else f"use {_one_of(known)}" if known else "leave it out"
+        fix = meant(name, known) or (f"use {_one_of(known)}" if known else "leave it out")
         raise broken_rule_at(name, f"format {kind} has no such key", fix)
     return found.model_validate(parameters, context=info.context)
 
