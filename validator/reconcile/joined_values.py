@@ -24,3 +24,8 @@ class OfPairs(Answered):
         often = self.partners_least, self.partners_most
         bounds = [value * times for value, times in product((found.low, found.high), often)]
         return Owed(min(bounds), max(bounds), found.is_null)
+
+    @property
+    def times_most(self) -> int:
+        """How often an event counts at most."""
+        return self.partners_most

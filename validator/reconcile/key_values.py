@@ -12,15 +12,24 @@ from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from validator.model.arrays import Bools, Ints, field, ints, listed, one_array
 from validator.model.stated_values import EXACT, MODULAR, Function, Stated, Values
 from validator.reconcile.exact_numbers import PARTS, added, negated, number_of, order_of, parts_of
 from validator.reconcile.values import Aggregate, Answered, wrong_value
 
-_SUMMED: Final[tuple[Function, ...]] = ("sum", "avg", "count", *MODULAR)
-_NEEDED: Final = {"min": ("min",), "max": ("max",), **dict.fromkeys(_SUMMED, ("sum",))}
-"""Function of a stated value -> the aggregates on which it depends."""
+_SIZES: Final = "sizes"
+"""The sum of absolute numbers, which bounds what doubles lose (SEMANTICS 2.29)."""
+_COUNTED: Final[tuple[Function, ...]] = ("count", *MODULAR)
+_NEEDED: Final[dict[Function, tuple[str, ...]]] = {
+    "min": ("min",),
+    "max": ("max",),
+    "sum": ("sum", _SIZES),
+    "avg": ("sum", _SIZES),
+    **dict.fromkeys(_COUNTED, ("sum",)),
+}
+"""Function of a stated value -> the aggregates on which it depends, first the one that is its value."""
 _PLACES: Final = 38
 """Decimal places of `AMOUNT`."""
 
@@ -62,16 +71,34 @@ def fold_events(cells: CellColumns, rows: Ints, facts: pa.Table, values: Values,
         some, of, sign = items.take(pa.array(mine)), rows[parents[mine]], signs[parents[mine]]
         numbers = ints(field(some, "count"), 0) * sign
         for kind in (kind for at, kind in _kept(values) if at == place):
-            parts, known = parts_of(field(some, kind))
+            parts, known = parts_of(_sizes(some) if kind == _SIZES else field(some, kind))
             chosen = [part[known] for part in parts]
             name = f"of_{place}_{kind}"
-            if kind == "sum":
+            if kind == _SIZES:
+                # An engine that removes an event again loses as much a second time.
+                _add(cells, name, of[known], chosen)
+            elif kind == "sum":
                 opposite, is_less = negated(chosen), sign[known] < 0
                 signed = [np.where(is_less, *pair) for pair in zip(opposite, chosen, strict=True)]
                 _add(cells, name, of[known], signed)
             else:
                 _extreme(cells, name, of[known], chosen, f"of_{place}_numbers", largest=kind == "max")
         np.add.at(cells.array(f"of_{place}_numbers"), of, numbers)
+
+
+def _sizes(aggregates: pa.StructArray) -> pa.Array:
+    """Return, as texts, a bound on the sum of the absolute numbers of each aggregate; null if it has no number."""
+    sums, least, most = (field(aggregates, name) for name in ("sum", "min", "max"))
+    is_mixed = pc.and_(pc.starts_with(least, "-"), pc.invert(pc.starts_with(most, "-")))
+    is_mixed = pc.fill_null(is_mixed, fill_value=False)
+    # The others have the absolute number of their sum.
+    mixed = [_size(one) for one in aggregates.filter(is_mixed).to_pylist()]
+    return pc.replace_with_mask(pc.utf8_ltrim(sums, "-"), is_mixed, pa.array(mixed, pa.string()))
+
+
+def _size(mixed: Mapping[str, str]) -> str:
+    largest = max(Decimal(mixed["max"]), -Decimal(mixed["min"]))
+    return format(EXACT.multiply(Decimal(mixed["count"]), largest), "f")
 
 
 def _add(cells: CellColumns, name: str, rows: Ints, parts: list[Ints]) -> None:
@@ -137,7 +164,7 @@ def _are_equal(cells: Columns, rows: Ints, i: int, one: Stated) -> Bools:
         return np.zeros(len(rows), dtype=np.bool_)
     has_numbers = cells[f"of_{one.place}_numbers"][rows] > 0
     same: Bools = has_numbers == (cells[f"said_{i}_known"][rows] == 1)
-    [kind] = _NEEDED[one.function]
+    kind = _NEEDED[one.function][0]
     for owed, said in zip(_parts(f"of_{one.place}_{kind}"), _parts(f"said_{i}"), strict=True):
         same &= ~has_numbers | (cells[owed][rows] == cells[said][rows])
     return same
@@ -147,13 +174,14 @@ def _wrong(cells: Columns, rows: Ints, i: int, one: Stated, tolerance: Decimal) 
     if not len(rows):
         return
     numbers, events = (cells[name][rows].tolist() for name in (f"of_{one.place}_numbers", "expected_count"))
-    [kind] = _NEEDED[one.function]
+    kind, *further = _NEEDED[one.function]
     owed, said = _numbers(cells, f"of_{one.place}_{kind}", rows), _numbers(cells, f"said_{i}", rows)
+    sizes = _numbers(cells, f"of_{one.place}_{_SIZES}", rows) if further else [None] * len(rows)
     known = cells[f"said_{i}_known"][rows].tolist()
     for at, row in enumerate(rows.tolist()):
         number = owed[at] if numbers[at] > 0 else None
         # Only what the function needs is kept; the others stand in.
-        aggregate = Aggregate(events[at], numbers[at], number, number, number)
+        aggregate = Aggregate(events[at], numbers[at], number, number, number, sizes=sizes[at])
         clause = wrong_value(
             one, Answered([aggregate], [], [], all_used=True), [said[at] if known[at] else None], tolerance
         )

@@ -27,6 +27,8 @@ from validator.model.arrays import Bools, Ints, interleaved, one_array, run_star
 from validator.model.stated_values import ADDED, EXACT, MODULAR, PRIMES, Function, Stated, Values
 
 _HALF_UNIT: Final = EXACT.divide(Decimal(1), Decimal(2**51))
+_PART: Final = Fraction(1, 2**53)
+"""The most that one operation with doubles loses of its result."""
 _WORDS: Final = 8
 """Parts of 32 bits of a decimal of 256 bits."""
 _TRIED: Final = 64
@@ -143,7 +145,8 @@ def texts_of(numbers: pa.Array) -> pa.Array:
 
 class Aggregate(NamedTuple):
     """The aggregate of a field over some events. ``events``: their number. ``numbers``: how many have a number in the
-    field. The others are None if none has. ``hashes``: instead of the others, the hashes of different values."""
+    field. The others are None if none has. ``hashes``: instead of the others, the hashes of different values.
+    ``sizes``: a bound on the sum of the absolute numbers, if minimum and maximum do not give one."""
 
     events: int
     numbers: int
@@ -151,6 +154,20 @@ class Aggregate(NamedTuple):
     min: Decimal | None
     max: Decimal | None
     hashes: frozenset[int] = frozenset()
+    sizes: Decimal | None = None
+
+    @property
+    def magnitude(self) -> Fraction:
+        """A bound on the sum of the absolute numbers."""
+        if self.sizes is not None:
+            return Fraction(self.sizes)
+        if self.sum is None or self.min is None or self.max is None:
+            return Fraction(0)
+        total, low, high = Fraction(self.sum), Fraction(self.min), Fraction(self.max)
+        if low >= 0 or high <= 0:
+            return abs(total)
+        # Between minimum and maximum, no absolute number is above the straight line through both absolute numbers.
+        return (high * (total - self.numbers * low) - low * (self.numbers * high - total)) / (high - low)
 
     @classmethod
     def of_one(cls, stored: Mapping[str, Any], *, is_hashed: bool = False) -> Aggregate:
@@ -180,7 +197,7 @@ class Owed(NamedTuple):
     is_null: bool
     modulus: int = 0
 
-    def holds(self, stated: Decimal | None, tolerance: Decimal) -> bool:
+    def holds(self, stated: Decimal | None, tolerance: Decimal | Fraction) -> bool:
         """Return whether a stated value is right."""
         if stated is None or self.low is None or self.high is None:
             # A sum of no number is 0 for engines that do not know null.
@@ -215,6 +232,26 @@ class Answered:
     def lacks_fields(self) -> bool:
         """Whether set-aside records lack the field."""
         return any(part.numbers < part.events for part in self.aside)
+
+    @property
+    def times_most(self) -> int:
+        """How often an event counts at most."""
+        return 1
+
+    def rounding(self, function: Function, stated: Decimal) -> Fraction:
+        """Return how far the ``stated`` value of an engine that computes with doubles may be off."""
+        # SEMANTICS 2.29: of the sum of absolute numbers, reading n decimals as doubles loses at most a part of 2^-53,
+        # adding them in any order n - 1 of these (Jeannerod and Rump, 2013), writing the sum as a decimal one, and
+        # the products of these less than one.
+        if function in ("min", "max"):
+            return 2 * _PART * abs(Fraction(stated))
+        if function not in ("sum", "avg"):
+            return Fraction(0)
+        parts = (*self.sure, *self.free)
+        magnitude = self.times_most * sum((part.magnitude for part in parts), Fraction(0))
+        # An average over k of the events is off by (k + 2) / k of such parts, and by its quotient (`wrong_value`).
+        numbers = 1 if function == "avg" else self.times_most * sum(part.numbers for part in parts)
+        return (numbers + 2) * _PART * magnitude
 
     def owed(self, function: Function) -> Owed | None:
         """Return which values the results may state; None if that is not known."""
@@ -301,6 +338,8 @@ def wrong_value(one: Stated, answered: Answered, stated: Sequence[Decimal | None
         # Each result may be off by the tolerance.
         tolerance = EXACT.multiply(tolerance, Decimal(len(stated)))
     if owed.holds(found, tolerance):
+        return None
+    if found is not None and owed.holds(found, Fraction(tolerance) + answered.rounding(one.function, found)):
         return None
     if one.function == "same":
         return f"the results do not repeat {one.name} of the events"
