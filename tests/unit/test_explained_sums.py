@@ -53,6 +53,7 @@ def test_a_million_pairs_are_counted_and_not_listed() -> None:
 
 LONG: Final = ("12345678901234567890.12345678901", "0.00000000009876543210123")
 TOTAL: Final = "12345678901234567890.12345678910876543210123"
+LONG_MORE: Final = "12345678901235567890.12345678910876543210123"
 
 
 def rows(events: Sequence[str], results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -71,11 +72,21 @@ def reading(oracle: Oracle, values: Mapping[str, str]) -> Oracle:
 
 def test_sums_of_many_digits_are_exact() -> None:
     oracle = reading(TumblingWindow.of(1_000), {"n": "count", "total": "sum(amount)"})
-    for stated, surplus in ((TOTAL, 0), (LONG[0], Decimal(LONG[1]).copy_negate())):
+    for stated, surplus in ((TOTAL, 0), (LONG_MORE, 10**6)):
         result = {"offset": 0, "count": 2, "values": [Decimal(stated)]}
         found = _Difference.of(oracle, rows(LONG, [result]))
         assert isinstance(found, _Difference)
         assert (str(found.sums[0]), found.more, found.surplus) == (TOTAL, 0, (surplus,))
+
+
+def test_what_doubles_lost_is_no_surplus() -> None:
+    oracle, events = reading(TumblingWindow.of(1_000), {"n": "count", "total": "sum(amount)"}), ("0.1", "0.2", "0.3")
+    assert (0.1 + 0.2 + 0.3, 0.1 + 0.2) == (0.6000000000000001, 0.30000000000000004)
+    for used, surplus in (((0.1, 0.2, 0.3), "0"), ((0.1, 0.2), "-0.3"), ((0.1, 0.2, 0.1), "-0.2")):
+        result = {"offset": 0, "count": len(used), "values": [Decimal(repr(sum(used)))]}
+        found = _Difference.of(oracle, rows(events, [result]))
+        assert isinstance(found, _Difference)
+        assert found.exact([tuple(map(Decimal, events))]) == (Decimal(surplus),)
 
 
 def test_each_result_of_one_event_counts_one() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from validator.oracles.seam import Oracle
 from validator.publish.explain import CellFacts
 from validator.reconcile.explained_sums import Change, Sums, smallest_changes
 from validator.reconcile.facts import Side
+from validator.reconcile.values import Aggregate, Answered
 from validator.stream.bounded import Ended, bounded
 from validator.stream.sampling import OffsetRange, ReadEvent, events_of_cell
 
@@ -62,8 +64,9 @@ def lines(config: Config, state: Path, window: str, key: str) -> Iterator[str]:
         return
     added = [_added(one, difference.judged) for one in events]
     with localcontext(EXACT):
-        sums = tuple(sum(column, Decimal(0)) for column in zip(*added, strict=True)) if added else ()
-        changes = smallest_changes(list(zip(events, added, strict=True)), difference.more, difference.surplus)
+        columns = list(zip(*added, strict=True))
+        sums = tuple(sum(column, Decimal(0)) for column in columns)
+        changes = smallest_changes(list(zip(events, added, strict=True)), difference.more, difference.exact(columns))
     if len(events) != difference.events or sums != difference.sums:
         yield f"  {len(events)} of its {plural(difference.events, 'event')} could be read again"
         return
@@ -75,7 +78,8 @@ class _Difference:
     """How much more the results and set-aside records of a cell have than its events.
 
     ``judged``: the sums that are exact. ``events``, ``sums``: of the events. ``more``: the number of events that
-    results state beyond these, None if they state none. ``surplus``: of each sum.
+    results state beyond these, None if they state none. ``surplus``: of each sum. ``roundings``: how much of it doubles
+    may have lost.
     """
 
     judged: Sequence[Stated]
@@ -83,6 +87,17 @@ class _Difference:
     sums: Sums
     more: int | None
     surplus: Sums
+    roundings: Sequence[Fraction]
+
+    def exact(self, columns: Sequence[Sums]) -> Sums:
+        """The surplus without what doubles lost. ``columns``: what the events add to each sum."""
+        # Events explain only multiples of the last decimal place that one of them has.
+        found = list(self.surplus)
+        for i, column in enumerate(columns):
+            nearest = found[i].quantize(Decimal(1).scaleb(min(int(one.as_tuple().exponent) for one in column)))
+            if abs(nearest - found[i]) <= self.roundings[i]:
+                found[i] = nearest
+        return tuple(found)
 
     @classmethod
     def of(cls, oracle: Oracle, rows: Sequence[_Row]) -> _Difference | str:
@@ -111,12 +126,19 @@ class _Difference:
                 sum((Decimal(one["values"][i] or 0) for one in used if one["values"]), Decimal(0)) for i in chosen
             ]
             surplus = [one + _sum(aside, of) - own for one, of, own in zip(stated, judged, sums, strict=True)]
-        return cls(judged, events, sums, counted - events if values.show_number else None, tuple(surplus))
+        roundings = [_rounding(inputs, one) for one in judged]
+        of_events = (Decimal(0) if abs(one) <= most else one for one, most in zip(surplus, roundings, strict=True))
+        return cls(judged, events, sums, counted - events if values.show_number else None, tuple(of_events), roundings)
 
 
 def _sum(rows: Sequence[_Row], of: Stated) -> Decimal:
     parts = [row["aggregates"][of.place] for row in rows if row["aggregates"]]
     return sum((Decimal(one["count"] if of.function == "count" else one["sum"] or 0) for one in parts), Decimal(0))
+
+
+def _rounding(inputs: Sequence[_Row], of: Stated) -> Fraction:
+    parts = [Aggregate.of(row["contributions"], row["aggregates"][of.place]) for row in inputs if row["aggregates"]]
+    return Answered(parts, (), (), all_used=True).rounding(of.function, Decimal(0))
 
 
 def _added(event: ReadEvent, judged: Sequence[Stated]) -> Sums:

@@ -40,7 +40,7 @@ ADVICE: Final[dict[ViolationClass, str]] = {
     ViolationClass.UNDECODABLE: "Compare a record of the output topic with `outputs[].fields` of the configuration: "
     "was a new version of the engine deployed?",
     ViolationClass.WRONG_VALUE: "An event was lost and another one of the same cell was counted twice, or the engine "
-    "computes the value in another way. Binary floating-point numbers need a `tolerance`.",
+    "computes the value in another way. 32-bit floating-point numbers need a `tolerance`.",
 }
 """Class -> what to check first."""
 

@@ -143,8 +143,8 @@ class ValuePath(_AtPath):
     path: str
     """Names joined by dots, into the value; or `$key.FIELD` or `$header.NAME`."""
     tolerance: Decimal = Field(default=Decimal(0), ge=0, allow_inf_nan=False, examples=[0.005])
-    """The largest difference to the exact value that is still right, for engines that compute with binary
-    floating-point numbers."""
+    """The largest difference to the exact value that is still right, for engines that compute with 32-bit
+    floating-point numbers. What doubles lose is right without it."""
 
 
 class IdsPath(_AtPath):
