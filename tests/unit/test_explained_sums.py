@@ -72,7 +72,7 @@ def reading(oracle: Oracle, values: Mapping[str, str]) -> Oracle:
 
 def test_sums_of_many_digits_are_exact() -> None:
     oracle = reading(TumblingWindow.of(1_000), {"n": "count", "total": "sum(amount)"})
-    for stated, surplus in ((TOTAL, 0), (LONG_MORE, 10**6)):
+    for stated, surplus in ((TOTAL, Decimal(0)), (LONG_MORE, Decimal(10**6))):
         result = {"offset": 0, "count": 2, "values": [Decimal(stated)]}
         found = _Difference.of(oracle, rows(LONG, [result]))
         assert isinstance(found, _Difference)
