@@ -25,7 +25,7 @@ from tests.property.join_worlds import JoinWorld
 from tests.property.logs import Log
 from tests.property.spark_histories import Referee, coarser, odder, stretched
 from tests.property.strategies import EVERYTHING, Allowed, draw_timing
-from tests.property.valued import CHOICES_MOST, EXACT, Amount, Place, amount_of
+from tests.property.valued import CHOICES_MOST, EXACT, Amount, Place, amount_of, doubles_lose
 from validator.oracles.seam import Oracle, Reads
 from validator.reconcile.judge import Rules
 
@@ -227,10 +227,10 @@ class PairReferee(Referee):
         if not given or not flat:
             return not any(given) and (not exact or not flat)
         if function == "sum":
-            sums = [sum(some) for some in numbers]
-            return min(sums) <= sum(given) <= max(sums)
-        largest = [max(some) for some in numbers if some]
-        return min(largest) <= max(given) <= max(largest)
+            sums, lost = [sum(some) for some in numbers], doubles_lose(function, max(numbers, key=len))
+            return min(sums) - lost <= sum(given) <= max(sums) + lost
+        largest, lost = [max(some) for some in numbers if some], doubles_lose(function, [max(given)])
+        return min(largest) - lost <= max(given) <= max(largest) + lost
 
     def _is_free(self, copy: InputEvent) -> bool:
         [cell] = self.clock.cells_of(copy)

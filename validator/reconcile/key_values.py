@@ -75,7 +75,6 @@ def fold_events(cells: CellColumns, rows: Ints, facts: pa.Table, values: Values,
             chosen = [part[known] for part in parts]
             name = f"of_{place}_{kind}"
             if kind == _SIZES:
-                # An engine that removes an event again loses as much a second time.
                 _add(cells, name, of[known], chosen)
             elif kind == "sum":
                 opposite, is_less = negated(chosen), sign[known] < 0
@@ -147,14 +146,16 @@ class Columns(Protocol):
     def __getitem__(self, name: str) -> Ints: ...
 
 
-def wrong_values(cells: Columns, chosen: Bools, values: Values, tolerances: Mapping[str, Decimal]) -> dict[int, str]:
+def wrong_values(
+    cells: Columns, chosen: Bools, values: Values, tolerances: Mapping[str, Decimal], *, loses: bool
+) -> dict[int, str]:
     """Return those of the ``chosen`` cells whose newest result states another value than all events of the key give,
-    with what is wrong."""
+    with what is wrong. ``loses``: sums may lack what doubles lose."""
     found: dict[int, list[str]] = {}
     rows = np.flatnonzero(chosen)
     for i, one in enumerate(values.stated):
         suspects = rows[~_are_equal(cells, rows, i, one)]
-        for row, clause in _wrong(cells, suspects, i, one, tolerances.get(one.name, Decimal(0))):
+        for row, clause in _wrong(cells, suspects, i, one, tolerances.get(one.name, Decimal(0)), loses=loses):
             found.setdefault(row, []).append(clause)
     return {row: "; ".join(clauses) for row, clauses in found.items()}
 
@@ -170,13 +171,15 @@ def _are_equal(cells: Columns, rows: Ints, i: int, one: Stated) -> Bools:
     return same
 
 
-def _wrong(cells: Columns, rows: Ints, i: int, one: Stated, tolerance: Decimal) -> Iterator[tuple[int, str]]:
+def _wrong(
+    cells: Columns, rows: Ints, i: int, one: Stated, tolerance: Decimal, *, loses: bool
+) -> Iterator[tuple[int, str]]:
     if not len(rows):
         return
     numbers, events = (cells[name][rows].tolist() for name in (f"of_{one.place}_numbers", "expected_count"))
     kind, *further = _NEEDED[one.function]
     owed, said = _numbers(cells, f"of_{one.place}_{kind}", rows), _numbers(cells, f"said_{i}", rows)
-    sizes = _numbers(cells, f"of_{one.place}_{_SIZES}", rows) if further else [None] * len(rows)
+    sizes = _numbers(cells, f"of_{one.place}_{_SIZES}", rows) if further and loses else [Decimal(0)] * len(rows)
     known = cells[f"said_{i}_known"][rows].tolist()
     for at, row in enumerate(rows.tolist()):
         number = owed[at] if numbers[at] > 0 else None

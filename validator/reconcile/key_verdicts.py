@@ -60,7 +60,10 @@ def compare(cells: Columns, clock: Clock, due: Due, resting: Bools) -> dict[int,
         # SEMANTICS 2.30: in the number of all events another one may be repeated.
         judged[:] = False
     tolerances = dict(cells.oracle.reads.tolerances)
-    clauses = wrong_values(cells, judged, cells.oracle.stated, tolerances) if cells.oracle.stated.stated else {}
+    clauses = {}
+    if cells.oracle.stated.stated:
+        # SEMANTICS 2.29: what doubles lose of rows that come and go has no bound by the rows that are there.
+        clauses = wrong_values(cells, judged, cells.oracle.stated, tolerances, loses=not signed)
     wrong = np.where(judged | (surplus > 0), 0, STALE)
     wrong[list(clauses)] = 1
     found = {
