@@ -237,7 +237,7 @@ def _may_be(function: str, stated: Amount, size: int, total: Fraction | int) -> 
         return stated == size
     # An average is the total of one number that stands for all.
     owed = Fraction(total, max(size, 1)) if function == "avg" else Fraction(total)
-    return ValuedReferee.may_be(function, [stated], [[_decimal(owed)] if size > 0 else []], [])
+    return ValuedReferee.may_be(function, [stated], [[_decimal(owed)] if size > 0 else []], [], loses=False)
 
 
 def _decimal(number: Fraction) -> Amount:

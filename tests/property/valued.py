@@ -210,7 +210,9 @@ class ValuedReferee(Referee):
         return self.amounts[record.topic, record.partition, record.offset][0]
 
     @staticmethod
-    def may_be(function: str, stated: list[Amount], used: list[list[Amount]], aside: list[Amount]) -> bool:
+    def may_be(
+        function: str, stated: list[Amount], used: list[list[Amount]], aside: list[Amount], *, loses: bool = True
+    ) -> bool:
         """Whether the values that results state lie between those that the choices of used events give."""
         given = [Fraction(number) for number in stated if number is not None]
         numbers = [[Fraction(number) for number in some if number is not None] for some in used]
@@ -239,7 +241,7 @@ class ValuedReferee(Referee):
         if function == "avg" and len(set(stated)) > 1:
             return True
         every = max(numbers, key=len)
-        lost = doubles_lose(function, every)
+        lost = doubles_lose(function, every) if loses else Fraction(0)
         if function == "sum":
             sums = [sum(some) - sum(Fraction(number) for number in aside if number is not None) for some in numbers]
             return min(sums) - lost <= sum(given) <= max(sums) + lost
