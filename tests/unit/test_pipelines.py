@@ -70,6 +70,28 @@ def test_a_pipeline_of_the_gallery_is_judged_and_a_loss_is_found(name: str, tmp_
     check(EXAMPLES[name], SHAPES[name](), tmp_path)
 
 
+def test_a_perfect_engine_without_its_emission_is_in_doubt_and_not_accused(tmp_path: Path) -> None:
+    found = judged(without_emission(), SHAPES["kafka-streams-windowed"]().logs, tmp_path)
+    assert found.violations["confirmed"] == dict.fromkeys(found.violations["confirmed"], 0)
+    assert found.violations["suspected"]["duplicate"] > 1_000
+    assert found.verdicts == {
+        "at_most_once": Verdict.UNKNOWN, "at_least_once": Verdict.PASS, "exactly_once": Verdict.UNKNOWN,
+    }  # fmt: skip
+    [reason] = found.reasons
+    assert re.fullmatch(
+        r"the configuration of topic view-counts is in doubt: in 2\d of 2\d windows with several results their numbers "
+        r"rise, and the last one is right, for example the window from 2026-.* of key /\w*: its results are updates, and "
+        r"outputs\[0\].emission says that each one counts; write emission: cumulative, with a new state.path",
+        reason,
+    )
+
+
+def without_emission() -> str:
+    """The file of the gallery, in which each result counts."""
+    kept = [one for one in EXAMPLES["kafka-streams-windowed"].splitlines() if "emission: cumulative" not in one]
+    return "\n".join(kept)
+
+
 @pytest.mark.parametrize("name", some(SHAPES))
 def test_the_proposed_file_judges_a_perfect_engine_clean_and_finds_a_loss(name: str, tmp_path: Path) -> None:
     shape = SHAPES[name]()

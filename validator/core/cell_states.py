@@ -60,7 +60,7 @@ def waits_for(cells: Columns, judged: Judged, clock: Clock, rules: Rules) -> Int
     """Return the `Waits` of each of these cells. ``judged``: their verdicts by this clock."""
     quiet = is_read_through(cells, clock) & ~(judged.wants_expansion | judged.wants_evidence | judged.sampled)
     due, closed = due_base(cells), judged.closed
-    decided = (judged.agrees | judged.compared) & (judged.outstanding == 0) & ~judged.may_change
+    decided = (judged.agrees | judged.compared) & (judged.outstanding == 0) & ~judged.may_change & (judged.updates >= 0)
     through_us = clock.due_through_us(clock.outputs_us, rules.missing_after_us)
     if through_us is not None:
         # SEMANTICS 2.21: past `missing_after` time changes nothing any more.
@@ -203,6 +203,13 @@ class CellStates:
         self._totals -= self._shares[:, : self._size][:, removed].sum(axis=1, dtype=np.int64)
         self.waits, self.may_leave, self._shares = self.waits[stay], self.may_leave[stay], self._shares[:, stay]
         self._size = len(stay)
+
+    def first(self, name: str) -> int | None:
+        """Return the first row that adds to the total ``name``; None if none does."""
+        if (name,) not in self._held:
+            return None
+        adds = self._shares[self._held.index((name,)), : self._size] != 0
+        return int(adds.argmax()) if adds.any() else None
 
     def sums(self, chosen: Ints | None = None) -> CellTotals:
         """Return the totals over the chosen rows, by default over all."""

@@ -82,11 +82,11 @@ class Mismatch:
 @dataclass(frozen=True)
 class Growth:
     """In ``cells`` of ``of`` cells with several results each result contains the one before it. ``example``: the last
-    such result."""
+    such result, or, without ids, such a cell; None if none is in memory."""
 
     cells: int
     of: int
-    example: Named
+    example: Named | Expected | None
 
 
 @dataclass(frozen=True)
@@ -353,12 +353,23 @@ def unlike_ids(sample: FitSample) -> Pair | None:
     return None
 
 
-def miscounted(counts: Mapping[str, int], results: Mapping[str, int], off: int) -> Mismatch | None:
+def updating(cells: int, of: int, updates: int, results: int) -> Growth | None:
+    """As `growth`, if results state values. ``cells``: those of ``of`` cells with several results whose numbers only
+    rise. ``updates``: their results after the first one. ``results``: all judged ones."""
+    # SEMANTICS 4.29: repeats state equal numbers, and updates after a crash are soon nearly none of the results.
+    if updates < FEW or 2 * cells < of or 100 * updates < results:
+        return None
+    return Growth(cells, of, None)
+
+
+def miscounted(
+    counts: Mapping[str, int], results: Mapping[str, int], off: int, *, are_updates: bool = False
+) -> Mismatch | None:
     """As `mismatch`, if results state values: only numbers show how they fit. ``counts``: contributions by class.
-    ``off``: results that name a start at which no window begins."""
+    ``off``: results that name a start at which no window begins. ``are_updates``: another emission explains repeats."""
     judged = sum(results.values())
-    wrong = judged - results["correct"]
-    surplus = sum(counts[name] for name in ("duplicate", "misplaced", "unknown_id"))
+    wrong = judged - results["correct"] - (results["excess"] if are_updates else 0)
+    surplus = sum(counts[name] for name in ("duplicate", "misplaced", "unknown_id")[are_updates:])
     lacking, owed = counts["missing"] + counts["overdue"], counts["expected"]
     # SEMANTICS 4.28: three signs. Windows of another size, or elsewhere, have the same events in all.
     if off >= FEW and 4 * off >= judged:

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from validator.core.cell_states import CellStates, changes_all_verdicts, falls, totals_of, with_earliest_due
 from validator.core.evicted import EVICTED_AT_ONCE, EvictedCells
-from validator.core.fit import Fit, fit_of, miscounted
-from validator.core.fit_sample import FitSample
+from validator.core.fit import Fit, Growth, fit_of, miscounted, updating
+from validator.core.fit_sample import Expected, FitSample
 from validator.core.split_sessions import with_pauses
 from validator.core.suspicion import Suspicion
 from validator.core.totals import CellTotals
@@ -376,17 +376,30 @@ class Judging:
 
     def _fit_now(self, sums: CellTotals) -> Fit | None:
         """Return what the sample shows, if there are violations that a wrong configuration may explain."""
-        if not any(sums.violations(name) for name in VIOLATIONS):
-            return None
         oracle = self.rules.oracle
+        # SEMANTICS 4.29: without ids, also while repeats on record are not compared again.
+        has_repeats = not oracle.reads.names_ids and sums.on_record["duplicate"] > 0
+        if not has_repeats and not any(sums.violations(name) for name in VIOLATIONS):
+            return None
         if not oracle.reads.names_ids:
             # SEMANTICS 4.28: one lost event makes all other results of its bucket incomplete.
-            has_windows = oracle.has_windows and not oracle.answers_events
-            return Fit(miscounted(sums.counts, sums.results, self._off_grid())) if has_windows else None
+            if not oracle.has_windows or oracle.answers_events:
+                return None
+            growth = self._updating(sums)
+            off = self._off_grid()
+            return Fit(miscounted(sums.counts, sums.results, off, are_updates=growth is not None), growth)
         seen = self.sample.version, tuple(sums.results.items())
         if self._fit[0] != seen:
             self._fit = seen, fit_of(self.sample, oracle, sums.results)
         return self._fit[1]
+
+    def _updating(self, sums: CellTotals) -> Growth | None:
+        """Return how many cells without ids have results that are updates, with an example; None if these are few."""
+        found = updating(sums.cells_updated, sums.cells_several, sums.updates, sum(sums.results.values()))
+        if found is None or (row := self.cell_states.first("cells_updated")) is None:
+            return found
+        cell = Expected("", int(self.cells["window_start_us"][row]), self.cells.keys(np.array([row]))[0].as_py())
+        return replace(found, example=cell)
 
     def _off_grid(self) -> int:
         """Return the number of results in memory that name a start at which no cell begins."""

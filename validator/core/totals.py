@@ -197,6 +197,8 @@ class CellTotals:
     - ``keys_scattered``: keys with results on several partitions, so that the newest result of the key is unknown.
     - ``rows_scattered``: keys with rows of a table on several partitions, whose order is unknown. ``rows_unordered``:
       those of tables whose rows count.
+    - ``cells_several``: cells as in `Judged.several`. ``cells_updated``: those of them with ``updates``, the results of
+      `Judged.updates`.
     - ``cells_undecided``: cells retired before the class of each contribution was decided
       (`validator.stream.retention`).
     - ``events``: settled, open, out_of_scope -> input records that cells count. ``answers``: output, late and rejected
@@ -224,6 +226,9 @@ class CellTotals:
     cells_estimated: int = _sum(lambda of: of.it.estimated, in_memory=True)
     cells_sampled: int = _sum(lambda of: of.it.refuted | (of.it.agrees & of.it.compared))
     cells_refuted: int = _sum(lambda of: of.it.refuted)
+    cells_several: int = _sum(lambda of: of.it.several)
+    cells_updated: int = _sum(lambda of: of.it.updates != 0)
+    updates: int = _sum(lambda of: np.abs(of.it.updates))
     cells_undecided: int = _sum()
     doubtful: int = _sum(lambda of: of.it.doubtful)
     elsewhere: int = _sum(lambda of: of.it.elsewhere)

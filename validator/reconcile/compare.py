@@ -162,6 +162,7 @@ def compare(
         "incomplete": np.where(lacking, sound, 0),
         "excess": excess,
         "misplaced": misplaced,
+        "updates": evidence.updates(whole, flags, sums, drops_late=rules.drops_late),
         "wrong_value": np.where(wrong.waits, STALE, np.where(wrong.of_cells, sound, wrong_results)),
         **split,
     }

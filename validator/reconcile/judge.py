@@ -148,6 +148,9 @@ class Judged:
     - ``by_input``: topic -> the fields of `TopicCounts`. Only for several inputs.
     - ``by_output``: topic -> the fields of `TopicCounts` but ``outstanding``. Only for several outputs.
     - ``by_set_aside``: side (late, rejected) -> ``read``, ``matched`` and ``undecided`` of `TopicCounts`.
+    - ``several``: the cell has several events and several results, whose numbers were compared and show whether they
+      are updates. ``updates``: as `Evidence.updates` returns them; negative only until the events that the last result
+      lacks would be missing.
     - ``may_change``: a value is wrong, but further results of the cell may still correct it.
     - ``state``: number in `STATES`.
     - ``version``: the extent of the facts on which a comparison of the cell's ids would be based.
@@ -188,6 +191,8 @@ class Judged:
     by_input: dict[str, dict[str, Ints]]
     by_output: dict[str, dict[str, Ints]]
     by_set_aside: dict[str, dict[str, Ints]]
+    several: Bools
+    updates: Ints
     may_change: Bools
     state: Ints
     version: Ints
@@ -610,6 +615,7 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     for name in (*EXCESS, "wrong_value"):
         new |= clear & (counts[name] > cells[f"recorded_{name}"])
     wants_evidence = new & it.compared
+    several, updates = _updates(cells, counts["duplicate"], outstanding, it)
     closed = cells["closed_us"] != ABSENT
     non_cells = cells.non_cells
     # SEMANTICS 7.8: a cell is settled once its answers are judged, and nothing is outstanding or all of it has been due
@@ -671,11 +677,31 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
         by_input=_by_input(cells, rules, it),
         by_output=_by_output(cells, it, settled),
         by_set_aside=_by_set_aside(cells, it),
+        several=several,
+        updates=updates,
         may_change=may_change,
         state=it.state,
         version=it.version,
         digest=digests,
     )
+
+
+def _updates(cells: Columns, duplicate: Ints, outstanding: Ints, it: _Decisions) -> tuple[Bools, Ints]:
+    """Return `Judged.several` and `Judged.updates`."""
+    oracle = cells.oracle
+    if oracle.reads.names_ids or not oracle.has_windows or oracle.answers_events:
+        return np.zeros(len(cells), dtype=np.bool_), np.zeros(len(cells), dtype=np.int64)
+    are_several = it.in_scope & (cells["results"] > 1) & (cells["expected_count"] > 1)
+    compared = it.resolved & ~it.provisional & (it.compared | it.agrees)
+    # SEMANTICS 4.29: while the numbers of a cell are not too large together, they show nothing before it is due.
+    shows = compared & ((duplicate > 0) | (outstanding == 0) | (it.state == MISSING))
+    # A newer result keeps what the last comparison has shown, until the next one: else every batch that reads results
+    # before the inputs would end the doubt.
+    known = (shows & ~it.agrees) | (it.provisional & (cells["x_version"] != ABSENT))
+    updates = np.where(are_several & known, cells["x_updates"], 0)
+    # SEMANTICS 4.29: while it may still be answered, the last result of a cell need not have all of its events.
+    updates = np.where(it.state == MISSING, np.maximum(updates, 0), updates)
+    return are_several & (shows | (updates != 0)), updates
 
 
 def _matched(cells: Columns, it: _Decisions) -> Ints:

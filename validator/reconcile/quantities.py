@@ -131,14 +131,14 @@ COMPARED: Final = (
     "version",
     *("expected", "processed", "late", "rejected", "duplicate", "known", "unknown", "incorrect_ids", "outstanding"),
     *(*EXCUSES, "unconsumed_on_time"),
-    *("late_expected", "rejected_expected", "correct", "incomplete", "excess", "misplaced", "wrong_value"),
+    *("late_expected", "rejected_expected", "correct", "incomplete", "excess", "misplaced", "wrong_value", "updates"),
     *splits.FIELDS,
 )
 """Result of the last comparison of a cell's ids, in columns with the prefix ``x_``. ``version``: that of the cell at
 the comparison (`Judged.version` in `validator.reconcile.judge`). ``known``, ``unknown``: observations of ids that the
 cell does not expect; the known ones are of some input, the others of none. ``incorrect_ids``: number of different ids
 among both. ``late_expected``, ``rejected_expected``: late and rejected contributions with the id of an event of the
-cell. ``correct`` to ``wrong_value`` count the cell's results."""
+cell. ``correct`` to ``wrong_value`` count the cell's results. ``updates``: as `Evidence.updates` returns them."""
 
 
 def of_results(fact: str, named_end: str | None) -> list[Quantity]:

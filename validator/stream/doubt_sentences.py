@@ -20,6 +20,7 @@ from validator.core.doubts import (
     unmatched,
 )
 from validator.core.fit import Fit, Growth, Mismatch
+from validator.core.fit_sample import Named
 from validator.core.suspicion import misnamed, values_in_doubt
 from validator.core.totals import CellTotals, TopicCounts
 from validator.model.classes import VIOLATES, Guarantee, ViolationClass
@@ -30,7 +31,7 @@ from validator.oracles.seam import Oracle
 from validator.reconcile.judge import VIOLATIONS
 from validator.settings.built import CUMULATIVE
 from validator.stream import refused_fields
-from validator.stream.pair_sentences import pair_sentence
+from validator.stream.pair_sentences import pair_sentence, shown_cell
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,9 @@ def configuration_doubts(
         yield Doubt(_values_doubt(config, sums))
     if sums.overdrawn:
         yield Doubt(_table_doubt(config, sums.overdrawn))
-    if fit.growth is not None and sums.counts[ViolationClass.DUPLICATE]:
-        repeats = frozenset(name for name in Guarantee if ViolationClass.DUPLICATE in VIOLATES[name])
+    of_repeats = ViolationClass.DUPLICATE
+    if fit.growth is not None and (sums.counts[of_repeats] or sums.on_record.get(of_repeats)):
+        repeats = frozenset(name for name in Guarantee if of_repeats in VIOLATES[name])
         yield Doubt(growth_sentence(config, fit.growth), repeats)
     for topic in (row.topic or "" for row in doubted if row.sign is Sign.LISTS):
         if sums.counts["missing"] or _has_undecodable(progress, topic):
@@ -155,16 +157,26 @@ def _values_doubt(config: Config, sums: CellTotals) -> str:
 
 def growth_sentence(config: Config, one: Growth) -> str:
     """Why the configured emission of an output is in doubt, and what the operator does."""
-    it, place = one.example, config.entry_of(one.example.topic)
     use = (
         "write emission: cumulative, with a new state.path"
         if config.oracle.accepts_cumulative
         else f"{CUMULATIVE.problem}, so repeats are not judged"
     )
+    it = one.example
+    if isinstance(it, Named):
+        topic, place = it.topic, config.entry_of(it.topic)
+        many = f"in {one.cells} of {plural(one.of, 'sampled cell')} with several results"
+        seen = f"{many} each result contains the one before it, for example {topic}-{it.partition} offset {it.offset}"
+    else:
+        outputs = [entry.topic for entry in config.outputs]
+        topic, place = ", ".join(outputs), config.entry_of(outputs[0]) if len(outputs) == 1 else "outputs[]"
+        cells = plural(one.of, config.oracle.cell_noun, plural_of(config.oracle.cell_noun))
+        many = f"in {one.cells:,} of {cells} with several results"
+        shown = f", for example the {shown_cell(config, it)}" if it is not None else ""
+        seen = f"{many} their numbers rise, and the last one is right{shown}"
     return (
-        f"the configuration of topic {it.topic} is in doubt: in {one.cells} of {plural(one.of, 'sampled cell')} with "
-        f"several results each result contains the one before it, for example {it.topic}-{it.partition} offset "
-        f"{it.offset}: its results are updates, and {place}.emission says that each one counts; {use}"
+        f"the configuration of topic {topic} is in doubt: {seen}: its results are updates, and {place}.emission says "
+        f"that each one counts; {use}"
     )
 
 

@@ -25,16 +25,16 @@ def pair_sentence(config: Config, pair: Pair) -> str:
     at = f"the result at {named.topic}-{named.partition} offset {named.offset}" if named is not None else ""
     if expected is None:
         assert named is not None
-        return f"{at} has id {id_} in the {_cell(config, named)}, and no event has this id"
+        return f"{at} has id {id_} in the {shown_cell(config, named)}, and no event has this id"
     event = f"event {id_} of {expected.topic}"
     if named is None:
-        return f"{event} belongs in the {_cell(config, expected)}, and no result has it there"
+        return f"{event} belongs in the {shown_cell(config, expected)}, and no result has it there"
     if pair.id_named is not None:
         other = shorten(pair.id_named) if shows_ids else _HIDDEN
         why = of_texts(pair.id, pair.id_named) if shows_ids else None
         return f"{event} is in no result, and {at} has id {other}{_because(why)}"
     time, key = _differences(config, expected, named)
-    said = f"{event} belongs in the {_cell(config, expected)}, and {at} has it in the {_cell(config, named)}"
+    said = f"{event} belongs in the {shown_cell(config, expected)}, and {at} has it in the {shown_cell(config, named)}"
     return said + _because(key if shows_keys else None, time)
 
 
@@ -66,7 +66,8 @@ def _differences(config: Config, expected: Expected, named: Named) -> tuple[str 
     return time, f"the keys look alike, but {words}" if words else "the keys differ"
 
 
-def _cell(config: Config, it: Expected | Named) -> str:
+def shown_cell(config: Config, it: Expected | Named) -> str:
+    """The cell as a noun. Its key is hidden if keys are not published in plain form."""
     key = "" if it.key is None else f" of key {shorten(it.key) if config.publish.keys == 'plain' else _HIDDEN}"
     if it.start_us == ABSENT:
         return f"{config.oracle.noun}{key}"

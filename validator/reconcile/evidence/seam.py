@@ -195,6 +195,14 @@ class Evidence(ABC):
     def wrong_values(self, it: Comparison, flags: Flags, sums: Mapping[str, Ints], *, drops_late: bool) -> WrongValues:
         """Return which results state wrong values. ``sums``: the classes of ids per cell."""
 
+    def updates(self, it: Comparison, flags: Flags, sums: Mapping[str, Ints], *, drops_late: bool) -> Ints:
+        """Return how many results of each cell state a newer number instead of one more, as far as numbers show it; 0:
+        none. Negative: the last number still lacks events that the engine must use."""
+        import numpy as np
+
+        del flags, sums, drops_late
+        return np.zeros(len(it.rows), dtype=np.int64)
+
     @abstractmethod
     def examples(
         self, it: Comparison, ids: IdVerdicts, is_known: Bools, sums: Mapping[str, Ints], wrong: WrongValues

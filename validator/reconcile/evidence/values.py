@@ -299,6 +299,37 @@ class Values(Evidence):
         are_wrong[list(clauses)] = True
         return WrongValues(nothing, are_wrong, waits, clauses)
 
+    def updates(self, it: Comparison, flags: Flags, sums: Mapping[str, Ints], *, drops_late: bool) -> Ints:
+        """Return the updates of the cells whose numbers are too large together, rise, and end with what is owed."""
+        import numpy as np
+
+        from validator.model.arrays import NEVER, counts
+        from validator.reconcile.contributions import INPUT, LATE, OUTPUT, REJECTED
+
+        items, size, times = it.items, len(it.rows), it.items.times
+        assert times is not None, "entries without ids have it"
+        if not self.stated.show_number or not self.oracle.has_windows or self.oracle.answers_events:
+            return np.zeros(size, dtype=np.int64)
+        # SEMANTICS 4.29: a repeat states the same number again. Partitions have no order, so each rises by itself.
+        at = np.flatnonzero((items.side == OUTPUT) & (times > 0))
+        cell, number, partition = items.cell[at], times[at], items.partition[at]
+        follows = (cell[1:] == cell[:-1]) & (partition[1:] == partition[:-1])
+        falls = np.bincount(cell[1:][follows & (number[1:] < number[:-1])], minlength=size) > 0
+        first, last = np.full(size, NEVER), np.zeros(size, dtype=np.int64)
+        np.minimum.at(first, cell, number)
+        np.maximum.at(last, cell, number)
+        aside = counts(items.cell, (items.side == LATE) | (items.side == REJECTED), size, times)
+        may_lack = flags.unread | flags.unsure | ((flags.late | flags.doubtful | flags.elsewhere) & drops_late)
+        may_lack = np.bincount(items.cell, (items.side == INPUT) & may_lack, minlength=size) > 0
+        if self.oracle.pair_rule is not None:
+            # SEMANTICS 2.12: which pairs were set aside is not known.
+            may_lack |= aside > 0
+            aside = np.zeros_like(aside)
+        owed = sums["expected"] - aside
+        are_updates = (sums["duplicate"] > 0) & ~falls & (first < last) & (last <= owed)
+        many = np.where(are_updates, np.bincount(cell, minlength=size) - 1, 0)
+        return np.where((last < owed) & ~may_lack, -many, many)
+
     def examples(
         self, it: Comparison, ids: IdVerdicts, is_known: Bools, sums: Mapping[str, Ints], wrong: WrongValues
     ) -> Examples:
