@@ -32,6 +32,7 @@ from tests.unit.pipeline_shapes import (
 from tests.unit.proposals import proposed
 from tests.unit.workload_shapes import workload_shape
 from tests.worlds import some
+from validator.cli.check_result import CheckResult
 from validator.cli.comparison import compare
 from validator.cli.exits import UsageError
 from validator.cli.proposal.file import text_of
@@ -80,8 +81,8 @@ def test_a_perfect_engine_without_its_emission_is_in_doubt_and_not_accused(tmp_p
     [reason] = found.reasons
     assert re.fullmatch(
         r"the configuration of topic view-counts is in doubt: in 2\d of 2\d windows with several results their numbers "
-        r"rise, and the last one is right, for example the window from 2026-.* of key /\w*: its results are updates, and "
-        r"outputs\[0\].emission says that each one counts; write emission: cumulative, with a new state.path",
+        r"rise, and the last one is right, for example the window from 2026-.* of key /\w*: its results are updates, "
+        r"and outputs\[0\].emission says that each one counts; write emission: cumulative, with a new state.path",
         reason,
     )
 
@@ -146,17 +147,50 @@ def test_doctor_compares_stated_counts(
     lost: bool, settings: tuple[str, ...], said: tuple[str, str], tmp_path: Path
 ) -> None:
     shape = SHAPES["kafka-streams-suppressed"]()
-    config = loads(EXAMPLES["kafka-streams-suppressed"], tmp_path, settings, {})
+    [found] = doctor(EXAMPLES["kafka-streams-suppressed"], shape.broken if lost else shape.logs, tmp_path, *settings)
+    assert (found.status, found.text[: len(said[1])]) == said
+
+
+def doctor(text: str, logs: Mapping[str, Sequence[Record]], state: Path, *settings: str) -> list[CheckResult]:
+    """What `streamproof doctor` finds in all records."""
+    config = loads(text, state, settings, {})
     sources = sources_of(config)
-    logs = shape.broken if lost else shape.logs
     records = [
         (source.topic, record.partition, record.offset, record.timestamp_us, decoded)
         for source, reader in zip(sources, readers_of(config, sources), strict=True)
         for record in logs[source.topic]
         if isinstance(decoded := reader.decoder.decode(record), (Event, Result))
     ]
-    [found] = compare(config, records, whole=dict.fromkeys(logs, True))
-    assert (found.status, found.text[: len(said[1])]) == said
+    return list(compare(config, records, whole=dict.fromkeys(logs, True)))
+
+
+def test_doctor_names_the_emission_of_updates(tmp_path: Path) -> None:
+    logs = SHAPES["kafka-streams-windowed"]().logs
+    results, emission = doctor(without_emission(), logs, tmp_path)
+    assert (results.status, emission.status, emission.subject) == ("note", "problem", "emission")
+    assert "in 24 of 24 windows with several results their numbers rise" in emission.text
+    assert "write emission: cumulative" in emission.text
+    [right] = doctor(EXAMPLES["kafka-streams-windowed"], logs, tmp_path)
+    assert right.status == "ok"
+
+
+def test_doctor_takes_no_repeat_for_an_update(tmp_path: Path) -> None:
+    logs = SHAPES["kafka-streams-suppressed"]().logs
+    twice = log(one for result in logs["view-counts"] for one in (result, result))
+    [found] = doctor(EXAMPLES["kafka-streams-suppressed"], {**logs, "view-counts": twice}, tmp_path)
+    assert (found.subject, found.status) == ("results", "problem")
+
+
+def test_doctor_shows_the_value_that_is_wrong(tmp_path: Path) -> None:
+    """The number of orders is right."""
+    shape = SHAPES["sums"]()
+    text = text_of(proposed(shape), "records")
+    [(out, results)] = shape.outputs.items()
+    wrong = results[0]._replace(value=(results[0].value or b"").replace(b'"revenue": ', b'"revenue": 1'))
+    assert wrong != results[0]
+    [found] = doctor(text, {**shape.logs, out: [wrong, *results[1:]]}, tmp_path)
+    assert (found.status, "the sample has" in found.text) == ("note", False)
+    assert re.search(r"that of key .* is wrong: revenue is 1\S+ and should be \S+", found.text)
 
 
 def test_aggregates_of_fields_are_proposed_beside_the_count() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
 from typing import Final
@@ -17,7 +17,7 @@ from validator.cli.check_result import CheckResult, note, ok, problem
 from validator.codecs.one_record import Event, Result
 from validator.config.model import Config
 from validator.core import fit as core_fit
-from validator.core.fit import FEW, Fit, answered, fit_of
+from validator.core.fit import FEW, Fit, Growth, answered, fit_of, updating
 from validator.core.fit_sample import Expected, FitSample, Named, rank_of
 from validator.model.arrays import ABSENT
 from validator.model.pair_rules import NUMBERS
@@ -34,6 +34,8 @@ _EVERY: Final = 1 << 40
 
 Read = tuple[str, int, int, int, Event | Result]
 """Topic, partition, offset, broker time in microseconds, and the decoded record."""
+_Place = tuple[str, int]
+"""Topic and partition."""
 
 
 def compare(config: Config, records: Iterable[Read], *, whole: Mapping[str, bool]) -> Iterator[CheckResult]:
@@ -134,11 +136,12 @@ class Counted:
     """Windows, or keys without windows, whose events are all in the sample.
 
     In ``right`` of ``of`` windows the results state the right values. ``wrong``: an example of the others: its start,
-    its key, the stated and the counted number."""
+    its key, and what is wrong, as a clause. ``growth``: whether the results are updates, although each one counts."""
 
     right: int
     of: int
-    wrong: tuple[int, str, int, int] | None = None
+    wrong: tuple[int, str, str] | None = None
+    growth: Growth | None = None
 
 
 def counted(config: Config, records: Sequence[Read], *, whole: Mapping[str, bool]) -> Counted:
@@ -172,33 +175,76 @@ def counted(config: Config, records: Sequence[Read], *, whole: Mapping[str, bool
     stated = _stated(config, records)
     ends = config.oracle.ends_us(np.array([start for start, _ in stated], dtype=np.int64)).tolist()
     right = of = 0
-    wrong = None
-    for (cell, results), end in zip(stated.items(), ends, strict=True):
-        owed = expected.get(cell, [])
+    wrong, updates = None, _Updates()
+    for (cell, found), end in zip(stated.items(), ends, strict=True):
+        owed, results = expected.get(cell, []), [one for _, one in found]
         if config.oracle.reads.collapses:
             # SEMANTICS 2.4: a repeat counts with the event that it repeats.
             owed = list({event.id: (topic, event) for topic, event in owed}.values())
         number = sum(one.stated_count or 0 for one in results)
-        counts = config.oracle.stated.show_number
         of_cell = _number(config, owed)
         if config.oracle.reads.signed and of_cell <= 0:
             # A null value, which is no result here, withdraws that of a key without rows.
             continue
-        is_right = (not counts or number == of_cell) and _are_right(config, owed, results)
-        if cell[0] >= from_us and (is_right or end <= newest_us):
-            right, of = right + is_right, of + 1
-            wrong = wrong or (None if is_right or not counts else (*cell, number, of_cell))
-    return Counted(right, of, wrong)
+        if config.oracle.stated.show_number and number != of_cell:
+            nouns = "events" if config.oracle.pair_rule is None else "pairs of events"
+            clause: str | None = f"states {number:,} {nouns}, and the sample has {of_cell:,}"
+        else:
+            clause = _wrong_clause(config, owed, results)
+        if cell[0] >= from_us:
+            updates.add(cell, found, of_cell, is_open=end > newest_us)
+            if clause is None or end <= newest_us:
+                right, of = right + (clause is None), of + 1
+                wrong = wrong or (None if clause is None else (*cell, clause))
+    is_judged = config.oracle.has_windows and not config.oracle.answers_events and config.oracle.stated.show_number
+    return Counted(right, of, wrong, updates.growth if is_judged else None)
 
 
-def _stated(config: Config, records: Iterable[Read]) -> dict[tuple[int, str], list[Result]]:
-    """The results of each cell, or with emission `cumulative` the newest."""
-    found: dict[tuple[int, str], list[Result]] = defaultdict(list)
-    for *_, one in records:
+@dataclass
+class _Updates:
+    """What shows that results are updates of their windows: the arguments of `updating`, and an example."""
+
+    cells: int = 0
+    of: int = 0
+    updates: int = 0
+    results: int = 0
+    example: Expected | None = None
+
+    def add(self, cell: tuple[int, str], found: Sequence[tuple[_Place, Result]], owed: int, *, is_open: bool) -> None:
+        """Add the results of a window, in the order of each partition. ``owed``: the number of its events."""
+        numbers: dict[_Place, list[int]] = defaultdict(list)
+        for place, one in found:
+            numbers[place].append(one.stated_count or 0)
+        every = [number for of in numbers.values() for number in of]
+        self.results += len(every)
+        # SEMANTICS 4.29: results that are not too large together show nothing while their window is open.
+        if len(every) < 2 or owed < 2 or (is_open and sum(every) <= owed):
+            return
+        self.of += 1
+        # SEMANTICS 4.29: too large together, rising in each partition, and the last one right.
+        rises = all(of == sorted(of) for of in numbers.values()) and min(every) < max(every)
+        if rises and sum(every) > owed and (max(every) == owed or (is_open and max(every) < owed)):
+            self.cells, self.updates = self.cells + 1, self.updates + len(every) - 1
+            self.example = self.example or Expected("", *cell)
+
+    @property
+    def growth(self) -> Growth | None:
+        """As `updating` returns it, with the example."""
+        found = updating(self.cells, self.of, self.updates, self.results)
+        return None if found is None else replace(found, example=self.example)
+
+
+def _stated(config: Config, records: Iterable[Read]) -> dict[tuple[int, str], list[tuple[_Place, Result]]]:
+    """The results of each cell with their partitions, or with emission `cumulative` the newest."""
+    found: dict[tuple[int, str], list[tuple[_Place, Result]]] = defaultdict(list)
+    for topic, partition, _, _, one in records:
         if isinstance(one, Result) and (one.window_start_us is not None or config.oracle.by_key):
             named = ABSENT if one.window_start_us is None else one.window_start_us
             start = int(config.oracle.starts_of_results(np.array([named], dtype=np.int64))[0])
-            found[start, one.key] = [one] if config.oracle.reads.replaces else [*found[start, one.key], one]
+            of_cell = found[start, one.key]
+            if config.oracle.reads.replaces:
+                of_cell.clear()
+            of_cell.append(((topic, partition), one))
     return found
 
 
@@ -210,8 +256,8 @@ def _number(config: Config, events: Sequence[tuple[str, Event]]) -> int:
     return int(rule.pairs(np.array(len(lefts)), np.array(len(rights))))
 
 
-def _are_right(config: Config, events: Sequence[tuple[str, Event]], results: Sequence[Result]) -> bool:
-    """Whether the results of a cell state the right aggregates of fields (SEMANTICS 2.29)."""
+def _wrong_clause(config: Config, events: Sequence[tuple[str, Event]], results: Sequence[Result]) -> str | None:
+    """Which wrong aggregate of a field the results of a cell state, as a clause (SEMANTICS 2.29); None: none."""
     tolerances, rule = dict(config.oracle.reads.tolerances), config.oracle.pair_rule
     for i, one in enumerate(config.oracle.stated.stated):
         mine, at = [event for _, event in events], one.place
@@ -228,9 +274,10 @@ def _are_right(config: Config, events: Sequence[tuple[str, Event]], results: Seq
         if rule is not None:
             others = len(events) - len(mine)
             answered = OfPairs([of], [], [], True, *rule.partners(others, others))
-        if wrong_value(one, answered, [it.values[i] for it in results], tolerances.get(one.name, Decimal(0))):
-            return False
-    return True
+        tolerance = tolerances.get(one.name, Decimal(0))
+        if clause := wrong_value(one, answered, [it.values[i] for it in results], tolerance):
+            return f"is wrong: {clause}"
+    return None
 
 
 def _counts(config: Config, found: Counted) -> Iterator[CheckResult]:
@@ -244,13 +291,14 @@ def _counts(config: Config, found: Counted) -> Iterator[CheckResult]:
         yield ok("results", text)
         return
     if found.wrong is not None:
-        start, key, stated, number = found.wrong
+        start, key, clause = found.wrong
         shown = f"{HIDDEN if config.publish.keys != 'plain' else key}"
         since = "" if config.oracle.by_key else f" from {rfc3339(start)}"
-        counted = "events" if config.oracle.pair_rule is None else "pairs of events"
-        of_sample = f"states {stated:,} {counted}, and the sample has {number:,}"
-        text += f"; that of key {shown}{since} {of_sample}"
-    if found.of >= FEW and not found.right:
+        text += f"; that of key {shown}{since} {clause}"
+    if found.growth is not None:
+        yield note("results", text)
+        yield problem("emission", growth_sentence(config, found.growth), "check outputs[].emission")
+    elif found.of >= FEW and not found.right:
         yield problem("results", text, "check the fields of key and time, their units, and the oracle")
     else:
         yield note("results", text)
