@@ -27,6 +27,7 @@ from tests.property.keyed import EVERY, keyed_case, keyed_values_case
 from tests.property.passthrough import passthrough_case
 from tests.property.repeated import repeated_case
 from tests.property.replacing import replacing_case
+from tests.property.replacing_values import replacing_values_case
 from tests.property.running import running_case
 from tests.property.sessions import counted_session_case, session_case
 from tests.property.sliding import sliding_case
@@ -69,6 +70,7 @@ TWINS: Final[dict[str, Twin]] = {
     "rows-of-tables": table_case,
     "values": valued_case,
     "values-beside-ids": beside_case,
+    "values-cumulative": replacing_values_case,
     "values-of-keys": keyed_values_case,
     "values-of-keys-every": partial(keyed_values_case, every=EVERY),
     "values-of-keys-sums": partial(keyed_values_case, aggregates=SUMS),
@@ -85,8 +87,15 @@ TWINS: Final[dict[str, Twin]] = {
     "tumbling_window-zoned": zoned_case,
 }
 COMBINED: Final = (
-    *("counts", "counts-cumulative", "counts-sessions", "values-of-events-counted", "values-of-ids", "values-sums"),
-    *("values-uncounted", "values-of-keys-sums", "values-of-keys-uncounted", "rows-of-tables"),
+    *("counts", "counts-cumulative", "counts-sessions", "values-cumulative", "values-of-events-counted"),
+    *(
+        "values-of-ids",
+        "values-sums",
+        "values-uncounted",
+        "values-of-keys-sums",
+        "values-of-keys-uncounted",
+        "rows-of-tables",
+    ),
 )
 """Twins of which the first tier has each part."""
 CAUSAL: Final = 60
