@@ -33,6 +33,7 @@ WORLDS: Final = 70
 SAVED: Final = 12
 JOINS: Final[tuple[Join, ...]] = ("inner", "left", "semi")
 SHOWN: Final = 10
+OF_COMPARISONS: Final = ("matched", "set_aside", "cells_several", "cells_updated", "updates")
 
 
 class _Forgetful(Run):
@@ -107,7 +108,7 @@ def test_settled_cells_outside_memory_change_no_verdict(tmp_path: Path, capsys: 
             one, other = totals(stays.judging.sums), totals(leaves.judging.sums)
             if killed_after is not None and step > killed_after:
                 # After a restart the results of earlier comparisons are unknown until the next comparison.
-                other |= {name: one[name] for name in ("matched", "set_aside")}
+                other |= {name: one[name] for name in OF_COMPARISONS}
             odd = {name: (one[name], other[name]) for name in one if one[name] != other[name]}
             if odd:
                 differences.append(f"seed {it.seed} {it.oracle.kind} step {step}: all stay, they leave: {odd}")
@@ -143,7 +144,7 @@ def test_a_restart_from_saved_cells_equals_a_fold_of_all_facts(
             one, other = totals(folds.judging.sums), totals(saves.judging.sums)
             if restarted:
                 # After a restart the results of earlier comparisons are unknown until the next comparison.
-                other |= {name: one[name] for name in ("matched", "set_aside")}
+                other |= {name: one[name] for name in OF_COMPARISONS}
             odd = {name: (one[name], other[name]) for name in one if one[name] != other[name]}
             if odd:
                 differences.append(f"seed {it.seed} {it.oracle.kind} step {step}: all folded, some saved: {odd}")
