@@ -14,7 +14,7 @@ from typing import Any, Final
 from testbed import gc_log
 from testbed.checkout import python_path, streamproof
 from testbed.processes import OwnedProcess
-from validator.model.snapshot import ViolationRecord
+from validator.model.violation import Violation
 from validator.publish.report import REPORT_FILE, VIOLATIONS_FILE, records_of, report_of
 from validator.publish.report_types import Report
 
@@ -66,7 +66,7 @@ class DemoSidecar:
         if self.process.is_running:
             os.kill(self.process.pid, signal.SIGTERM)
 
-    def read_report(self) -> tuple[Report, tuple[ViolationRecord, ...]] | None:
+    def read_report(self) -> tuple[Report, tuple[Violation, ...]] | None:
         """Return the report and the violations that it wrote last; None if it wrote none. Raises OSError."""
         if not (self.state / REPORT_FILE).exists():
             return None

@@ -16,7 +16,8 @@ from random import Random
 from tests.unit.publish_snapshots import NOON_US, SECOND, clean
 from validator.measure.histogram import LATENCY_BOUNDS
 from validator.model.classes import Guarantee, Verdict
-from validator.model.snapshot import FaultWindow, Histogram, PartitionCoverage, Phase, Snapshot, ViolationRecord
+from validator.model.snapshot import FaultWindow, Histogram, PartitionCoverage, Phase, Snapshot
+from validator.model.violation import Violation
 from validator.publish.html_sections import PhaseLatency
 
 SECONDS = 1200
@@ -182,7 +183,7 @@ def coverage(second: int, read: int, processed: int) -> tuple[PartitionCoverage,
     return (*parts, PartitionCoverage("late", "late-clicks", 0, 0, late, late, late, late, 0, 0, None, through, 0))
 
 
-def violations(lost: int) -> Iterator[ViolationRecord]:
+def violations(lost: int) -> Iterator[Violation]:
     """Yield the newest violations, limited like the sidecar's."""
     kinds = [("duplicate", HEALED + 20, "counted again in a second result of the window")]
     if lost:
@@ -190,7 +191,7 @@ def violations(lost: int) -> Iterator[ViolationRecord]:
     for kind, second, said in kinds:
         for i in range(14):
             count = 8 if kind == "duplicate" else 3
-            yield ViolationRecord(
+            yield Violation(
                 f"{kind[0]}{i:07x}", kind, "confirmed", at(INJECTED - 60 + 60 * (i % 3)),
                 f"/products/{i * 37 % 100}/reviews", count,
                 tuple(str(400_000 + 17 * i + k) for k in range(count)), at(second), at(second), "failure", FAULT,

@@ -12,9 +12,9 @@ from tests.unit.read_through import Suspected, read_through
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.core.judging import Judging
 from validator.model.arrays import ABSENT
+from validator.model.violation import Violation
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.judge import VIOLATIONS, Rules
-from validator.reconcile.violations import Violation
 from validator.state.acknowledgements import AcknowledgementJournal
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables

@@ -18,8 +18,8 @@ from validator.model.snapshot import (
     Phase,
     SettledPositions,
     Snapshot,
-    ViolationRecord,
 )
+from validator.model.violation import Violation
 from validator.publish.report import build_violations, records_of
 
 NOON_US = 1_769_860_800_000_000  # 2026-01-31T12:00:00Z
@@ -147,14 +147,14 @@ def broken() -> Snapshot:
     )
 
 
-def newest(snapshot: Snapshot) -> tuple[ViolationRecord, ...]:
+def newest(snapshot: Snapshot) -> tuple[Violation, ...]:
     """The violations that `violations.json` lists after ``snapshot``."""
     return records_of(build_violations(snapshot))
 
 
-def violation(name: str, of_class: str, changed_us: int, key: str = "/help") -> ViolationRecord:
+def violation(name: str, of_class: str, changed_us: int, key: str = "/help") -> Violation:
     """A confirmed violation of one cell."""
-    return ViolationRecord(
+    return Violation(
         name, of_class, "confirmed", NOON_US - 120 * SECOND, key, 2, ("17", "18"), changed_us, changed_us, "failure",
         "kill-one-worker", None, f"2 ids of the window are {of_class}.",
     )  # fmt: skip

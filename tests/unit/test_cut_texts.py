@@ -16,7 +16,8 @@ from validator.publish.junit import render as render_junit
 from validator.publish.publisher import Publisher
 from validator.publish.report import VIOLATIONS_FILE, build
 from validator.publish.text import render as render_text
-from validator.stream.run_record import RunRecord, record_of
+from validator.state.recorded_violations import violation_of
+from validator.stream.run_record import RunRecord
 
 pytestmark = pytest.mark.unit
 
@@ -41,7 +42,7 @@ def test_a_short_text_is_unchanged_and_shortened_ones_stay_distinct() -> None:
 def test_published_forms_of_long_keys_and_ids_are_bounded(tmp_path: Path) -> None:
     record = RunRecord()
     for number in range(110):
-        record.remember(record_of(_row(number), first_us=1))
+        record.remember(violation_of(_row(number), first_us=1))
     snapshot = replace(broken(), violations_latest=tuple(record.latest.values()))
     publisher = Publisher(config(tmp_path), tmp_path)
     report = publisher.publish(snapshot)

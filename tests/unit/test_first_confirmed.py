@@ -10,7 +10,7 @@ import pytest
 from tests.unit.judged_run import JudgedRun
 from tests.unit.publish_snapshots import NOON_US, SECOND, broken, newest, violation
 from tests.unit.reconcile_rows import fact
-from validator.model.snapshot import ViolationRecord
+from validator.model.violation import Violation
 from validator.publish.findings import findings
 from validator.publish.report import build
 
@@ -26,7 +26,7 @@ def lost(run: JudgedRun, at_us: int, key: str, *ids: int) -> None:
     run.after(at_us + 5)
 
 
-def record(run: JudgedRun, key: str) -> ViolationRecord:
+def record(run: JudgedRun, key: str) -> Violation:
     return run.record.latest[run.violation(key)]
 
 

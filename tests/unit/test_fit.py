@@ -34,10 +34,10 @@ from validator.core.fit import FEW
 from validator.core.fit_sample import SAME_MOST, FitSample, merged
 from validator.core.judging import Judging
 from validator.core.suspicion import Suspicion
+from validator.model.violation import Violation
 from validator.oracles.seam import Oracle
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.judge import Rules
-from validator.reconcile.violations import Violation
 from validator.state.known_facts import KnownFacts
 from validator.stream.doubt_sentences import configuration_doubts
 

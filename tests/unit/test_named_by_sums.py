@@ -21,12 +21,12 @@ from validator.codecs.digests import of_integer, of_text
 from validator.core.judging import Judging
 from validator.core.suspicion import Suspicion
 from validator.model.stated_values import Digest
+from validator.model.violation import Violation
 from validator.oracles.seam import Reads
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import Side, completed
 from validator.reconcile.grouping import facts_of_events, facts_of_results
 from validator.reconcile.judge import Rules
-from validator.reconcile.violations import Violation
 from validator.state.known_facts import KnownFacts
 
 Id = int | str

@@ -13,7 +13,7 @@ from validator.measure.cost import FaultCost
 from validator.measure.ledger import Ledger
 from validator.measure.phases import injected, phases
 from validator.model.snapshot import FaultWindow
-from validator.reconcile.violations import Violation
+from validator.model.violation import Violation
 from validator.state.tables import Table
 from validator.stream.recording import CommitContext, record
 from validator.stream.run_record import RunRecord
@@ -66,7 +66,7 @@ def phase_of_latency(run: RunRecord, at: int) -> str:
 
 def recorded_violation(run: RunRecord, at: int) -> dict[str, Any]:
     tables = MemoryTables()
-    violation = Violation("v", "duplicate", 0, "k", 1, 1, 0, us(at), us(at), us(at), ("1",), "repeated")
+    violation = Violation("v", "duplicate", "confirmed", 0, "k", 1, ("1",), us(at), us(at), confirmed=1, at_us=us(at))
     context = CommitContext(tables, "writer", at, us(at))
     record(Effects(totals={}, violations=[violation], verdicts=None), context, run, lambda: us(at))
     [part] = tables.scan(Table.VIOLATIONS)

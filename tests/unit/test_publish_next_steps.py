@@ -14,7 +14,8 @@ import pytest
 from tests.pages.story import story
 from tests.unit.publish_snapshots import NOON_US, SECOND, broken, clean, config, newest, violation
 from validator.cli.main import main
-from validator.model.snapshot import FaultWindow, ViolationRecord
+from validator.model.snapshot import FaultWindow
+from validator.model.violation import Violation
 from validator.publish import html, junit, text
 from validator.publish.findings import findings
 from validator.publish.next_steps import acknowledge_all_command, acknowledge_command, explain_command, extent
@@ -42,7 +43,7 @@ def test_only_an_open_violation_can_be_accepted() -> None:
 
 
 def test_all_violations_of_a_class_can_be_accepted_if_there_are_several() -> None:
-    def line(*listed: ViolationRecord) -> list[str]:
+    def line(*listed: Violation) -> list[str]:
         given = acknowledge_all_command(newest(replace(clean(), violations_latest=listed)), "state")
         return [] if given is None else shlex.split(given)
 

@@ -11,11 +11,10 @@ from validator.model.classes import Guarantee, Verdict
 from validator.model.frontier import Frontier, PartitionId
 from validator.model.progress import IngestProgress, TimeRules
 from validator.model.snapshot import FaultWindow
+from validator.model.violation import Violation
 from validator.publish.report import build
 from validator.state.acknowledgements import Acknowledgement
-from validator.state.recorded_violations import ViolationChange
 from validator.state.tables import StateTables
-from validator.stream.recording import Recorded
 from validator.stream.reporting import snapshot_of
 from validator.stream.run_record import RunRecord
 
@@ -45,11 +44,10 @@ def test_an_undecodable_result_fails_the_last_hour_and_is_open_until_acknowledge
     progress = IngestProgress(TimeRules(0, 0), batch=1, lookup_us=20, frontiers={PartitionId("output", 0): frontier})
     record = RunRecord()
     record.violations_recorded(
-        Recorded(
-            ({**UNREADABLE, "lookup_us": 20, "confirmed": 3, "retracted": 0, "rows": 1},), (), {"v": 3},
-            (ViolationChange("v", "undecodable", 20, 3, 3),),
-        ), 20,
-    )  # fmt: skip
+        [{**UNREADABLE, "lookup_us": 20, "confirmed": 3, "retracted": 0, "rows": 1}],
+        [Violation("v", "undecodable", "confirmed", None, "o-0", 3, (), 20, 20, confirmed=3, confirmed_now=3)],
+        20,
+    )
     shown = snapshot_of(config(tmp_path), progress, CellTotals.empty(), record)
     for verdicts in (shown.verdicts, shown.verdicts_over["1h"], shown.verdicts_over["24h"]):
         assert verdicts[Guarantee.EXACTLY_ONCE] is Verdict.FAIL

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from validator.cli.exits import STATUS_OF_OUTCOME, UsageError
-from validator.model.snapshot import ViolationRecord
 from validator.model.terminal import plain_json, shell_word
+from validator.model.violation import Violation
 from validator.publish import history, text
 from validator.publish.published_files import DAMAGED
 from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE, records_of, report_of
@@ -56,7 +56,7 @@ def print_report(folder: str, form: str) -> str:
     return str(found["outcome"])
 
 
-def _write_for_github(found: Report, records: tuple[ViolationRecord, ...], folder: str) -> None:
+def _write_for_github(found: Report, records: tuple[Violation, ...], folder: str) -> None:
     """Append the summary to the file that GitHub names for it, and print the annotation; elsewhere, print both."""
     from validator.publish import github
 
@@ -83,7 +83,7 @@ def report_in(state: Path) -> Report:
     return found
 
 
-def _records(state: Path) -> tuple[ViolationRecord, ...]:
+def _records(state: Path) -> tuple[Violation, ...]:
     read = _read_json(state, VIOLATIONS_FILE)
     try:
         return records_of(read)

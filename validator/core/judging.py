@@ -26,6 +26,7 @@ from validator.core.totals import CellTotals
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, nullable
 from validator.model.frontier import Clock, RunEnd
 from validator.model.progress import IngestProgress
+from validator.model.violation import Violation
 from validator.oracles.alternatives import begins
 from validator.oracles.seam import Oracle
 from validator.reconcile import key_verdicts
@@ -51,7 +52,7 @@ from validator.reconcile.judge import (
 )
 from validator.reconcile.quantities import RETIRED_BEFORE
 from validator.reconcile.unknown_ids import UnknownIds
-from validator.reconcile.violations import Violation, changed_violations, confirmed_of, note_recorded_violations
+from validator.reconcile.violations import changed_violations, confirmed_of, note_recorded_violations
 
 SAMPLED_AT_ONCE: Final = 100_000
 """Largest number of contributions of agreeing cells whose ids one batch compares. A larger cell is left out."""

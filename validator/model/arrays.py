@@ -86,7 +86,7 @@ def counts(groups: Ints, where: Bools, count: int, times: Ints | None = None) ->
     return np.bincount(groups[where], minlength=count).astype(np.int64)
 
 
-def present(value: np.int64) -> int | None:
+def present(value: np.int64 | int) -> int | None:
     """Return one value as a number, or None if it stands for null."""
     return None if value in (ABSENT, NEVER) else int(value)
 

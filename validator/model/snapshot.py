@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from validator.model.classes import Guarantee, Verdict
 from validator.model.coverage import ReadTwice
+from validator.model.violation import Violation
 
 
 @dataclass(frozen=True)
@@ -102,28 +103,6 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class ViolationRecord:
-    """One violation: a cell and a class, with a bounded sample of ids as evidence. ``first_us``: the instant since
-    which it is on record. ``acknowledged``: the reason given by ``acknowledged_by``; None if it is not acknowledged."""
-
-    id: str
-    violation_class: str
-    state: str  # suspected | confirmed | retracted
-    window_start_us: int | None
-    key: str
-    count: int
-    ids: tuple[str, ...]
-    first_us: int | None
-    changed_us: int
-    phase: str
-    fault: str | None
-    acknowledged: str | None
-    explanation: str
-    acknowledged_by: str | None = None
-    acknowledged_at_us: int | None = None
-
-
-@dataclass(frozen=True)
 class SettledPositions:
     """Undecodable records of one partition that hide nothing. ``by``: `ack`, or the rejected topic that names them."""
 
@@ -175,7 +154,7 @@ class Snapshot:
     phases: tuple[Phase, ...]
     faults: tuple[FaultWindow, ...]
     violations: Mapping[str, Mapping[str, int]]  # state -> class -> count
-    violations_latest: tuple[ViolationRecord, ...]
+    violations_latest: tuple[Violation, ...]
     confirmed_total: Mapping[tuple[str, str], int]  # (class, phase) -> ever confirmed, never falls
     retracted_total: Mapping[str, int]
     coverage_complete: bool

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from validator.model.classes import ViolationClass
-from validator.model.snapshot import ViolationRecord
+from validator.model.violation import Violation
 from validator.publish.next_steps import (
     STATE,
     acknowledge_all_command,
@@ -71,7 +71,7 @@ class Finding:
 
 def findings(
     report: Report,
-    violations: Iterable[ViolationRecord] = (),
+    violations: Iterable[Violation] = (),
     state: str = STATE,
 ) -> list[Finding]:
     """Return a finding for each class with a confirmed violation, in the order of ``VIOLATION_SENTENCES``. Those that
@@ -108,14 +108,14 @@ def findings(
     return sorted(found, key=lambda finding: finding.tolerated)
 
 
-def _example(report: Report, violation: ViolationClass, confirmed: Sequence[ViolationRecord]) -> str:
+def _example(report: Report, violation: ViolationClass, confirmed: Sequence[Violation]) -> str:
     example = report["violations"]["examples"].get(violation.value)
     if violation in (ViolationClass.WRONG_VALUE, ViolationClass.INCONSISTENT) and confirmed:
         example = confirmed[0].explanation
     return f" For example, {example}." if example else ""
 
 
-def _advice(violation: ViolationClass, count: int, violations: Iterable[ViolationRecord], loss_hint: str | None) -> str:
+def _advice(violation: ViolationClass, count: int, violations: Iterable[Violation], loss_hint: str | None) -> str:
     """Return what to check first. If every id of the ``count`` missing contributions is known, and each is misplaced,
     too, no event was lost: the engine and the configuration put it in different cells. ``loss_hint``: what the lost
     events have in common."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from validator.model.snapshot import ViolationRecord
 from validator.model.terminal import plain, plain_values
+from validator.model.violation import Violation
 from validator.publish.findings import findings
 from validator.publish.next_steps import STATE
 from validator.publish.report_types import Report
@@ -30,7 +30,7 @@ _SIGNS: Final = {"pass": "✅", "fail": "❌", "unknown": "❓"}
 _COUNTS: Final = ("expected", "processed", "duplicate", "missing", "incorrect", "late", "unresolved", "overdue")
 
 
-def summary(report: Report, violations: Sequence[ViolationRecord] = (), state: str = STATE) -> str:
+def summary(report: Report, violations: Sequence[Violation] = (), state: str = STATE) -> str:
     """Return ``report`` as Markdown. ``state``: the folder that the commands name."""
     found = findings(report, violations, state)  # before escaping, because the commands quote for a shell
     report = plain_values(report)
@@ -78,7 +78,7 @@ def _text(sentence: str) -> str:
     return plain(sentence).translate(_IN_MARKDOWN)
 
 
-def _row(record: ViolationRecord) -> str:
+def _row(record: Violation) -> str:
     window = clock(rfc3339(record.window_start_us))
     cells = (record.violation_class, standing(record), window, record.key, some_ids(record, IDS_SHOWN))
     return f"| {' | '.join(_text(cell) for cell in cells)} |"

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Final
 
-from validator.model.snapshot import ViolationRecord
 from validator.model.terminal import plain_lines
+from validator.model.violation import Violation
 from validator.publish import html_sections
 from validator.publish.effective import EFFECTIVE_TITLE, SETTINGS_TITLE, effective_lines, effective_settings
 from validator.publish.findings import Finding, findings
@@ -38,7 +38,7 @@ MARKS: Final = {"pass": "✔", "fail": "✖", "unknown": "?"}
 
 def render(
     report: Report,
-    violations: Sequence[ViolationRecord] = (),
+    violations: Sequence[Violation] = (),
     state: str = STATE,
     history: History | None = None,
     windows: Windows | None = None,
@@ -192,7 +192,7 @@ def _latency(measured: Latency) -> tuple[str, ...]:
     return (number(measured["count"]), *map(number, quantiles))
 
 
-def _violations(violations: Sequence[ViolationRecord]) -> str:
+def _violations(violations: Sequence[Violation]) -> str:
     if not violations:
         return ""
     heads = ("class", "window", "key", "count", "what was seen")
@@ -202,7 +202,7 @@ def _violations(violations: Sequence[ViolationRecord]) -> str:
     return f'<section><h2>Violations</h2><div class="scroll">{table}</div></section>'
 
 
-def _violation(record: ViolationRecord, heads: Iterable[str]) -> str:
+def _violation(record: Violation, heads: Iterable[str]) -> str:
     seen = [record.explanation]
     seen += [f"after fault {record.fault}"] if record.fault else []
     seen += [f"ids {some_ids(record, IDS_SHOWN)}"] if record.ids else []

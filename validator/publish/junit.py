@@ -7,8 +7,8 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from validator.model.classes import ViolationClass
-from validator.model.snapshot import ViolationRecord
 from validator.model.terminal import plain, plain_values
+from validator.model.violation import Violation
 from validator.publish.report_types import Report
 from validator.publish.sentences import breaks, headline, some_ids, what_broke
 from validator.publish.times import rfc3339
@@ -17,7 +17,7 @@ EVIDENCE_SHOWN: Final = 20
 IDS_SHOWN: Final = 8
 
 
-def render(report: Report, violations: Sequence[ViolationRecord] = ()) -> str:
+def render(report: Report, violations: Sequence[Violation] = ()) -> str:
     """Return ``report`` as JUnit XML.
 
     Only a violation of the declared guarantee is a failure. The verdict `unknown` is an error. Another guarantee that
@@ -51,9 +51,7 @@ def _guarantee(suite: ET.Element, report: Report, name: str, verdict: str) -> No
     found.text = "\n".join([*report["reasons"], *what_broke(report)])
 
 
-def _violation(
-    suite: ET.Element, report: Report, violation: ViolationClass, violations: Sequence[ViolationRecord]
-) -> None:
+def _violation(suite: ET.Element, report: Report, violation: ViolationClass, violations: Sequence[Violation]) -> None:
     case = ET.SubElement(suite, "testcase", classname="violation", name=violation.value)
     confirmed = report["violations"]["confirmed"].get(violation.value) or 0
     if not confirmed:
@@ -68,7 +66,7 @@ def _violation(
         ET.SubElement(case, "system-out").text = "\n".join([text, *evidence])
 
 
-def _evidence(record: ViolationRecord) -> str:
+def _evidence(record: Violation) -> str:
     place = f"{record.id} {record.state} window {rfc3339(record.window_start_us)} key {record.key}"
     after = f" (fault {record.fault})" if record.fault else ""
     ids = f" ids {some_ids(record, IDS_SHOWN)}" if record.ids else ""

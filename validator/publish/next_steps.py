@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from validator.model.snapshot import ViolationRecord
 from validator.model.terminal import as_value, shell_word
+from validator.model.violation import Violation
 from validator.model.wording import plural, plural_of
 from validator.publish.redaction import HIDDEN
 from validator.publish.runbook_pages import runbook_place
@@ -19,13 +19,13 @@ RUNBOOK: Final = runbook_place("StreamproofGuaranteeViolated")
 """The runbook's path, relative to the status page."""
 
 
-def acknowledge_command(records: Iterable[ViolationRecord], state: str) -> str | None:
+def acknowledge_command(records: Iterable[Violation], state: str) -> str | None:
     """Return the command that removes the newest open one of ``records`` from the alert; None if none is open."""
     first = next((record.id for record in _open(records)), None)
     return None if first is None else f'streamproof ack {_word(state)} {shell_word(first)} --reason "WHY"'
 
 
-def acknowledge_all_command(records: Iterable[ViolationRecord], state: str) -> str | None:
+def acknowledge_all_command(records: Iterable[Violation], state: str) -> str | None:
     """Return the command that removes all violations of the class of ``records`` from the alert; None if fewer than two
     are open.
 
@@ -46,7 +46,7 @@ def acknowledged_scope(command: str) -> str:
     return "of this class and fault" if " --fault" in command else "of this class, with or without a fault"
 
 
-def extent(records: Iterable[ViolationRecord], count: int, noun: str = "window") -> str | None:
+def extent(records: Iterable[Violation], count: int, noun: str = "window") -> str | None:
     """Return the windows and the number of keys of the confirmed ``records``, as a phrase; None if none has a window.
     ``noun``: what the oracle calls them.
 
@@ -71,12 +71,12 @@ def extent(records: Iterable[ViolationRecord], count: int, noun: str = "window")
     return said if covered >= count else f"{said}; this covers only the newest {plural(covered, 'contribution')}"
 
 
-def explain_command(records: Iterable[ViolationRecord], state: str) -> str | None:
+def explain_command(records: Iterable[Violation], state: str) -> str | None:
     """Return the command that explains the first id of the newest of ``records`` with ids; None if none has ids."""
     return next((f"streamproof explain {_word(state)} --id{as_value(r.ids[0])}" for r in records if r.ids), None)
 
 
-def _open(records: Iterable[ViolationRecord]) -> list[ViolationRecord]:
+def _open(records: Iterable[Violation]) -> list[Violation]:
     return [record for record in records if record.state == "confirmed" and record.acknowledged is None]
 
 

@@ -17,7 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from validator.model.snapshot import Snapshot, ViolationRecord
+from validator.model.snapshot import Snapshot
+from validator.model.violation import Violation
 
 if TYPE_CHECKING:  # `report` and `explain` must not wait for the models of a configuration
     from validator.config.model import Publish
@@ -47,7 +48,7 @@ class Redaction:
         """Return ``snapshot`` as it is published."""
         return replace(snapshot, violations_latest=tuple(map(self._redacted_record, snapshot.violations_latest)))
 
-    def _redacted_record(self, record: ViolationRecord) -> ViolationRecord:
+    def _redacted_record(self, record: Violation) -> Violation:
         if record.violation_class == "undecodable":
             return record  # its key is a topic, its ids are positions
         ids = () if self._hides_ids else tuple(map(self._id, record.ids))

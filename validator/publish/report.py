@@ -12,8 +12,9 @@ from typing import Any, Final, cast
 
 from validator import __version__
 from validator.model.classes import Contribution, Guarantee, Result, ViolationClass
-from validator.model.snapshot import FaultWindow, Histogram, PartitionCoverage, Phase, Snapshot, ViolationRecord
+from validator.model.snapshot import FaultWindow, Histogram, PartitionCoverage, Phase, Snapshot
 from validator.model.terminal import plain_json
+from validator.model.violation import Violation
 from validator.publish.atomic import replace_file
 from validator.publish.report_types import (
     Counts,
@@ -23,6 +24,7 @@ from validator.publish.report_types import (
     Latency,
     PhaseOfReport,
     Report,
+    ViolationOfReport,
     ViolationsReport,
 )
 from validator.publish.times import parse_rfc3339, rfc3339
@@ -36,9 +38,13 @@ LATENCIES: Final = ("last_input", "window_close", "first_input")
 INPUT_COUNTS: Final = ("read", "undecodable", "expired", "sampled_out", "out_of_scope")
 LATE_COUNTS: Final = ("read", "undecodable")
 CELL_COUNTS: Final = ("seen", "closed", "verified", "violated", "open", "estimated", "sampled")
-_PUBLISHED: Final = {"violation_class": "class"}
-"""Field of a part of the snapshot -> its name in JSON, if that is another one."""
-_FIELDS: Final = fields(ViolationRecord)
+_OF_VIOLATION: Final = {
+    it.name: name
+    for it in fields(Violation)
+    if (name := {"violation_class": "class"}.get(it.name, it.name.removesuffix("_us")))
+    in ViolationOfReport.__annotations__
+}
+"""Field of a violation that is published -> its name in JSON."""
 
 
 def build(snapshot: Snapshot, effective: EffectiveGuarantee | None = None) -> Report:
@@ -268,25 +274,22 @@ def _sums(partitions: tuple[PartitionCoverage, ...]) -> CoverageSums:
 
 def published(part: object) -> Any:
     """Return a part of the snapshot by the contract's names. A field `X_us` is published as the instant `X`."""
+    names = _OF_VIOLATION if isinstance(part, Violation) else {name: name.removesuffix("_us") for name in vars(part)}
     return {
-        _PUBLISHED.get(name, name.removesuffix("_us")): rfc3339(value)
-        if name.endswith("_us")
-        else list(value)
-        if isinstance(value, tuple)
-        else value
-        for name, value in vars(part).items()
+        key: rfc3339(value) if name.endswith("_us") else list(value) if isinstance(value, tuple) else value
+        for name, key in names.items()
+        for value in (getattr(part, name),)
     }
 
 
-def records_of(violations: Mapping[str, Any] | None) -> tuple[ViolationRecord, ...]:
-    """Return the records that `violations.json` lists; none if it is absent. May raise an exception of
+def records_of(violations: Mapping[str, Any] | None) -> tuple[Violation, ...]:
+    """Return the violations that `violations.json` lists; none if it is absent. May raise an exception of
     `published_files.DAMAGED` if the content is from a file."""
     return () if violations is None else tuple(map(_record, violations["violations"]))
 
 
-def _record(entry: Mapping[str, Any]) -> ViolationRecord:
-    """Return the record whose published form is ``entry``."""
-    names = {field.name: _PUBLISHED.get(field.name, field.name.removesuffix("_us")) for field in _FIELDS}
-    given = {name: entry[key] for name, key in names.items()}
+def _record(entry: Mapping[str, Any]) -> Violation:
+    """Return the violation whose published form is ``entry``."""
+    given = {name: entry[key] for name, key in _OF_VIOLATION.items()}
     instants = {name: text and parse_rfc3339(text) for name, text in given.items() if name.endswith("_us")}
-    return ViolationRecord(**given | instants | {"ids": tuple(given["ids"])})
+    return Violation(**given | instants | {"ids": tuple(given["ids"])})

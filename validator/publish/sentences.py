@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from validator.model.classes import VIOLATES, Guarantee, ViolationClass
-from validator.model.snapshot import ViolationRecord
+from validator.model.violation import Violation
 from validator.model.wording import plural
 from validator.publish.report_types import FaultOfReport, PhaseOfReport, Report
 from validator.publish.times import rfc3339
@@ -140,7 +140,7 @@ def acknowledged_share(report: Report, name: str, count: int) -> str:
     return "It is acknowledged." if count == 1 else "All are acknowledged."
 
 
-def standing(record: ViolationRecord) -> str:
+def standing(record: Violation) -> str:
     """Return the state of a violation, and the reason for its acknowledgement, by whom and when."""
     if record.acknowledged is None:
         return record.state
@@ -180,7 +180,7 @@ def attribution(faults: list[FaultOfReport], name: str, count: int) -> str:
     return "" if untold else " None of them occurred after a fault."
 
 
-def some_ids(record: ViolationRecord, most: int) -> str:
+def some_ids(record: Violation, most: int) -> str:
     """Return at most ``most`` ids of a violation, and how many more there are; empty if the record has no ids."""
     return some(record.ids, most, record.count)
 

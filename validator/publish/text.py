@@ -11,8 +11,8 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from validator.model.snapshot import ViolationRecord
 from validator.model.terminal import plain, shell_word
+from validator.model.violation import Violation
 from validator.model.wording import plural
 from validator.publish.effective import EFFECTIVE_TITLE, SETTINGS_TITLE, effective_lines, effective_settings
 from validator.publish.findings import Finding, findings
@@ -43,7 +43,7 @@ _COMMAND: Final = re.compile(r"`(streamproof [^`]*)`")
 """A command in a sentence. It has a line of its own, so that it can be pasted."""
 
 
-def render(report: Report, violations: Sequence[ViolationRecord] = (), state: str = STATE) -> str:
+def render(report: Report, violations: Sequence[Violation] = (), state: str = STATE) -> str:
     """Return ``report`` as text; with ``violations`` also the newest of them.
 
     ``state``: the folder that the commands name.
@@ -75,7 +75,7 @@ def render(report: Report, violations: Sequence[ViolationRecord] = (), state: st
     return _joined(lines)
 
 
-def summary(report: Report, violations: Sequence[ViolationRecord], state: str = STATE) -> str:
+def summary(report: Report, violations: Sequence[Violation], state: str = STATE) -> str:
     """Return the first part of `render`: the verdict, the violations, outstanding contributions and where to look; and
     the command that prints the rest."""
     lines = _summary(report, violations, state)
@@ -89,7 +89,7 @@ def _joined(lines: Iterable[str]) -> str:
     return "\n".join(plain(line).rstrip() for line in lines) + "\n"
 
 
-def _summary(report: Report, violations: Sequence[ViolationRecord], state: str) -> list[str]:
+def _summary(report: Report, violations: Sequence[Violation], state: str) -> list[str]:
     found = findings(report, violations, state)
     lines = [*_wrap(headline(report), "")]
     batches = plural(report["validator"]["batches"], "batch", "batches")
@@ -218,7 +218,7 @@ def _accounted(name: str, terms: Mapping[str, int]) -> list[str]:
     return _wrap(f"{name}: {said} {balance} {number(terms['read'])} read.", "  ")
 
 
-def _violations(listed: Sequence[ViolationRecord]) -> list[str]:
+def _violations(listed: Sequence[Violation]) -> list[str]:
     lines = [
         "",
         f"Newest violations ({min(len(listed), VIOLATIONS_SHOWN)} of the {len(listed)} that violations.json holds)",

@@ -8,15 +8,14 @@ sums of ``confirmed`` and ``retracted`` over all rows are the history; retractio
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from validator.model.arrays import ABSENT, Bools, Ints, present
 from validator.model.frontier import Outages
+from validator.model.violation import Violation, state_of, violation_id
 from validator.model.wording import plural
 from validator.reconcile.cells import Cells, Columns
 from validator.reconcile.evidence.kinds import evidence_of
@@ -52,51 +51,6 @@ _EXPLANATIONS: Final = {
 
 _INCORRECT: Final = {"misplaced": "unknown_id", "unknown_id": "misplaced"}
 """Class of an id that its cell does not expect -> the other such class."""
-
-
-@dataclass(frozen=True)
-class Violation:
-    """A violation, of a cell or of the results of a partition, that a batch changed.
-
-    ``id``: a stable short name. ``count``: contributions in it now. ``confirmed_now``, ``confirmed_before``: how many
-    are confirmed, and were before the batch. ``provable_us``: the first instant at which it could be proven. ``at_us``:
-    the instant that determines phase and fault. ``first_us``: the instant since which it is on record. ``ids``:
-    examples.
-    """
-
-    id: str
-    violation_class: str
-    window_start_us: int | None
-    key: str | None
-    count: int
-    confirmed_now: int
-    confirmed_before: int
-    provable_us: int | None
-    at_us: int | None
-    first_us: int
-    ids: tuple[str, ...]
-    explanation: str
-
-    @property
-    def state(self) -> str:
-        """Retracted, confirmed or suspected."""
-        return "retracted" if self.count == 0 else "confirmed" if self.confirmed_now else "suspected"
-
-    @property
-    def confirmed(self) -> int:
-        """Contributions that the batch confirmed."""
-        return max(0, self.confirmed_now - self.confirmed_before)
-
-    @property
-    def retracted(self) -> int:
-        """Confirmed contributions that the batch retracted."""
-        return max(0, self.confirmed_before - self.confirmed_now)
-
-
-def violation_id(name: str, window_start_us: int, key: str | None) -> str:
-    """Return a stable short name of the violation of class ``name`` in a cell."""
-    parts = [name, str(window_start_us), *([] if key is None else [key])]
-    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
 
 
 def changed_violations(
@@ -138,32 +92,36 @@ def changed_violations(
         provable = np.where(before > sure_before, lookup_us, provable)
         at = _happened_us(those, name)
         first = np.where(before > 0, those[f"began_{name}"], lookup_us)
-        keys, windows = cells.keys(rows).to_pylist(), those["window_start_us"]
         # SEMANTICS 2.12: where results state pairs, a cell counts events, and its verdict pairs.
         has_pairs = rules.oracle.pair_rule is not None
         counted = judged.counts["expected"][differs] if has_pairs else those["expected_count"]
-        for i, row in enumerate(rows.tolist()):
-            count = int(now[i])
-            expected = plural(int(counted[i]), "expected contribution")
+        columns = (rows, those["window_start_us"], now, sure, sure - sure_before, counted, provable, at, first)
+        for row, window_us, count, confirmed, grown, of_cell, provable_us, at_us, first_us, key in zip(
+            *(column.tolist() for column in columns), cells.keys(rows).to_pylist(), strict=True
+        ):
+            expected = plural(of_cell, "expected contribution")
             explanation = _EXPLANATIONS[of_class][count != 1].format(n=count, expected=expected)
-            shown = list(evidence.get((row, name), ()))
+            shown = evidence.get((row, name), ())
             if name == "wrong_value":
                 # The first is the value. Ids follow if they explain it.
                 explanation, shown = ": ".join([explanation, *shown[:1]]), shown[1:]
             found.append(
                 Violation(
-                    id=violation_id(of_class, int(windows[i]), keys[i]),
+                    id=violation_id(of_class, window_us, key),
                     violation_class=of_class,
-                    window_start_us=present(windows[i]),
-                    key=keys[i],
+                    state=state_of(count, confirmed),
+                    window_start_us=present(window_us),
+                    key=key,
                     count=count,
-                    confirmed_now=int(sure[i]),
-                    confirmed_before=int(sure_before[i]),
-                    provable_us=present(provable[i]),
-                    at_us=present(at[i]),
-                    first_us=int(first[i]),
                     ids=tuple(shown),
+                    first_us=first_us,
+                    changed_us=lookup_us,
                     explanation=explanation if count else "explained by records that were read later",
+                    confirmed=max(0, grown),
+                    retracted=max(0, -grown),
+                    confirmed_now=confirmed,
+                    provable_us=present(provable_us),
+                    at_us=present(at_us),
                 )
             )
     return found

@@ -1,20 +1,23 @@
-"""Reads the violations table: the newest row of each violation, and sums over all rows."""
+"""The violations table: a violation as a row and back, the newest row of each, and sums over all rows."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from validator.model.arrays import Ints, ints
-from validator.state.tables import StateTables, Table
+from validator.model.violation import Violation
+from validator.state.tables import VIOLATIONS_SCHEMA, StateTables, Table
 
 SUMMED_BY: Final = ("lookup_us", "class", "phase", "fault", "state", "provable_us")
 _COLUMNS: Final = ("violation", "batch", "class", "state", "count", "fault")
 _MOVES: Final = ("batch", "violation", "lookup_us", "count")
+_FIELDS: Final = {"violation": "id", "class": "violation_class", "lookup_us": "changed_us"}
+"""Column -> the field of `Violation` that it holds, if it has another name."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +37,17 @@ class RecordedViolation:
     by_fault: Mapping[str | None, int]
 
 
-class ViolationChange(NamedTuple):
-    """A change of a violation. ``confirmed``: contributions that it confirmed. ``confirmed_now``: all confirmed ones
-    after it."""
+def rows_of_violations(violations: Sequence[Violation], batch: int) -> pa.Table:
+    """The rows of violations that ``batch`` changed."""
+    of_columns = [(name, _FIELDS.get(name, name)) for name in VIOLATIONS_SCHEMA.names if name != "batch"]
+    columns = {name: [getattr(one, field) for one in violations] for name, field in of_columns}
+    return pa.table({**columns, "batch": [batch] * len(violations)}, VIOLATIONS_SCHEMA)
 
-    violation: str
-    violation_class: str
-    lookup_us: int
-    confirmed: int
-    confirmed_now: int
+
+def violation_of(row: Mapping[str, Any], first_us: int | None) -> Violation:
+    """The violation of a row. ``first_us``: instant since which the violation is on record."""
+    known = {_FIELDS.get(name, name): value for name, value in row.items() if name != "batch"}
+    return Violation(**known | {"ids": tuple(row["ids"] or ()), "first_us": first_us})
 
 
 def growth_of(rows: pa.Table) -> Ints:
@@ -59,9 +64,9 @@ def summed(rows: pa.Table) -> list[dict[str, Any]]:
     return found
 
 
-def confirmed_since(tables: StateTables, since_us: int) -> list[ViolationChange]:
-    """The confirmations since an instant (microseconds), in time order. ``confirmed_now``: the value after the
-    violation's last row."""
+def confirmed_since(tables: StateTables, since_us: int) -> list[tuple[str, str, int, int, int]]:
+    """The confirmations since an instant (microseconds), in time order: violation, class, instant, contributions that
+    it confirmed, and those that are confirmed after the violation's last row."""
     rows: list[tuple[int, str, str, int]] = []
     columns = ("lookup_us", "violation", "class", "confirmed")
     for part in tables.scan(Table.VIOLATIONS, columns, ds.field("lookup_us") >= since_us):
@@ -72,9 +77,7 @@ def confirmed_since(tables: StateTables, since_us: int) -> list[ViolationChange]
         grown = growth_of(part).tolist()
         for violation, growth in zip(part["violation"].to_pylist(), grown, strict=True):
             confirmed_now[violation] = confirmed_now.get(violation, 0) + growth
-    return [
-        ViolationChange(of, name, at_us, confirmed, confirmed_now[of]) for at_us, of, name, confirmed in sorted(rows)
-    ]
+    return [(of, name, at_us, confirmed, confirmed_now[of]) for at_us, of, name, confirmed in sorted(rows)]
 
 
 def newest_by_violation(tables: StateTables, where: ds.Expression | None = None) -> dict[str, RecordedViolation]:

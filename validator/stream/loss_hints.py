@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from validator.codecs.columns import DECODED
 from validator.model.arrays import ABSENT, Ints, field, ints, is_one_of, listed
-from validator.model.snapshot import ViolationRecord
+from validator.model.violation import Violation
 from validator.model.wording import plural
 from validator.publish.times import rfc3339
 from validator.reconcile.facts import Side
@@ -29,7 +29,7 @@ class _Events(NamedTuple):
     lost: Ints
 
 
-def loss_hint(facts: Iterable[pa.Table], lost: Sequence[ViolationRecord], count: int) -> str | None:
+def loss_hint(facts: Iterable[pa.Table], lost: Sequence[Violation], count: int) -> str | None:
     """Return what the lost events have in common, as a sentence; None if that is nothing, or not known.
 
     ``facts``: those in memory. ``lost``: confirmed violations of class `missing`. ``count``: the number of lost events;

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
 from validator.core.judging import Effects
 from validator.measure.phases import fault_at, injected
-from validator.model.arrays import ABSENT
-from validator.reconcile.violations import Violation
-from validator.state.recorded_violations import ViolationChange, summed
-from validator.state.tables import StateTables, Table, rows_of
+from validator.model.violation import Violation
+from validator.state.recorded_violations import rows_of_violations, summed
+from validator.state.tables import StateTables, Table
 from validator.stream.failpoints import reach
-from validator.stream.run_record import Recorded, RunRecord, record_of
-
-LATEST_KEPT: Final = 50
-"""Number of largest violations per batch that are kept for publication. The table has all of them."""
+from validator.stream.run_record import RunRecord
 
 
 @dataclass(frozen=True)
@@ -44,9 +40,11 @@ def record(
     ``unreadable``: violations of results that belong to no cell (`UnreadableResults.changed_violations`). ``now_us``:
     the clock, which is read after the violations are committed.
     """
-    violations = [*effects.violations, *unreadable]
+    violations = _placed([*effects.violations, *unreadable], run)
     if violations:
-        run.violations_recorded(_record_violations(violations, context, run), now_us())
+        rows = rows_of_violations(violations, context.batch)
+        context.tables.append(rows, Table.VIOLATIONS, writer=context.writer, version=context.batch)
+        run.violations_recorded(summed(rows), violations, now_us())
     reach("after_violations")
     if effects.verdicts is not None:
         changed = effects.verdicts
@@ -57,31 +55,10 @@ def record(
     reach("after_verdicts")
 
 
-def _record_violations(violations: Sequence[Violation], context: CommitContext, run: RunRecord) -> Recorded:
-    """Append violations, each with the phase and the fault of the instant at which it occurred."""
-    faults = injected(run.faults)
-    phases = run.phases_at(one.at_us for one in violations if one.at_us is not None)
-    names = {at_us: fault.name for at_us in phases if (fault := fault_at(at_us, faults)) is not None}
-    rows = []
-    for one in violations:
-        at_us = ABSENT if one.at_us is None else one.at_us
-        rows.append(_row(one, context) | {"phase": phases.get(at_us, "control"), "fault": names.get(at_us)})
-    table = rows_of(Table.VIOLATIONS, rows)
-    context.tables.append(table, Table.VIOLATIONS, writer=context.writer, version=context.batch)
-    by_size = sorted(zip(violations, rows, strict=True), key=lambda both: _by_size(both[0]))
-    latest = (record_of(row, first_us=one.first_us) for one, row in by_size[:LATEST_KEPT])
-    counts = {one.id: one.count for one in violations}
-    changes = (
-        ViolationChange(one.id, one.violation_class, context.lookup_us, one.confirmed, one.confirmed_now)
-        for one in violations
-    )
-    return Recorded(tuple(summed(table)), tuple(latest), counts, tuple(changes))
-
-
-def _by_size(one: Violation) -> tuple[int, str, int, str]:
-    return -one.count, one.violation_class, one.window_start_us or 0, one.key or ""
-
-
-def _row(one: Violation, context: CommitContext) -> dict[str, Any]:
-    names = {"violation": one.id, "class": one.violation_class, "batch": context.batch, "lookup_us": context.lookup_us}
-    return {**vars(one), **names, **{name: getattr(one, name) for name in ("state", "confirmed", "retracted")}}
+def _placed(violations: Sequence[Violation], run: RunRecord) -> list[Violation]:
+    """The violations with the phase and the fault of the instants at which they occurred."""
+    faults, places = injected(run.faults), dict[int | None, dict[str, Any]]()
+    for at_us, phase in run.phases_at(one.at_us for one in violations if one.at_us is not None).items():
+        if (fault := fault_at(at_us, faults)) is not None or phase != Violation.phase:
+            places[at_us] = {"phase": phase, "fault": fault and fault.name}
+    return [replace(one, **places[one.at_us]) if one.at_us in places else one for one in violations]

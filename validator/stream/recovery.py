@@ -47,7 +47,7 @@ from validator.reconcile.lateness import Lateness
 from validator.state.acknowledgements import Acknowledgement
 from validator.state.known_facts import KnownFacts
 from validator.state.positions import MARK, REREAD, Positions, positions_of
-from validator.state.recorded_violations import began_us, confirmed_since, growth_of, summed
+from validator.state.recorded_violations import began_us, confirmed_since, growth_of, summed, violation_of
 from validator.state.tables import StateTables, Table
 from validator.stream import unexamined
 from validator.stream.commit_rows import (
@@ -63,7 +63,7 @@ from validator.stream.commit_rows import (
 )
 from validator.stream.fault_records import recorded
 from validator.stream.retention import RETIRED, Retired, drop_folders, retired_so_far
-from validator.stream.run_record import RunRecord, record_of
+from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import SavedCells
 from validator.stream.unexamined import Found
 from validator.stream.void_facts import Rereads, marks_of, rereads_of, without_void
@@ -467,4 +467,4 @@ def _restored(tables: StateTables, record: RunRecord) -> None:
         record.recent.apply_change(*move)
     began = began_us(tables, [row["violation"] for row in newest])
     for row in reversed(newest):
-        record.remember(record_of(row, first_us=began.get(row["violation"])))
+        record.remember(violation_of(row, began.get(row["violation"])))

@@ -15,7 +15,8 @@ from validator.model.envelopes import placed
 from validator.model.frontier import UNREADABLE_POLICY, PartitionId, may_compact
 from validator.model.grading import FORBID_LOSS, Doubt, grade, reasons
 from validator.model.progress import IngestProgress
-from validator.model.snapshot import FaultWindow, PartitionCoverage, SettledPositions, Snapshot, ViolationRecord
+from validator.model.snapshot import FaultWindow, PartitionCoverage, SettledPositions, Snapshot
+from validator.model.violation import Violation
 from validator.model.wording import plural
 from validator.publish.times import rfc3339
 from validator.reconcile.evidence.kinds import evidence_of
@@ -164,7 +165,7 @@ def snapshot_of(
     )
 
 
-def _with_acknowledgement(violation: ViolationRecord, found: Acknowledgement | None) -> ViolationRecord:
+def _with_acknowledgement(violation: Violation, found: Acknowledgement | None) -> Violation:
     if found is None:
         return violation
     by, at_us = found.by or None, found.time_us or None

@@ -6,9 +6,9 @@ All of them follow from committed state. A start restores totals from the derive
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from validator.core.suspicion import Suspicion
 from validator.measure.expected import MINUTE_US, expected, expected_now, merged
@@ -21,26 +21,15 @@ from validator.measure.recent import DAY_MINUTES, RecentlyConfirmed, oldest_minu
 from validator.measure.record_times import RecordTimes
 from validator.model.coverage import ReadTwice
 from validator.model.cut import shorten
-from validator.model.snapshot import FaultWindow, ViolationRecord
+from validator.model.snapshot import FaultWindow
+from validator.model.violation import Violation
 from validator.state.acknowledged import Acknowledged
-from validator.state.recorded_violations import ViolationChange
 from validator.stream.doubt_sentences import Example
 from validator.stream.fault_records import FaultRecords
 from validator.stream.unexamined import Found
 
-
-@dataclass(frozen=True)
-class Recorded:
-    """The content of an append to the violations table.
-
-    ``sums``: its rows, summed by `summed`. ``latest``: its largest violations. ``counts``: violation -> contributions
-    in it now. ``changes``: one per row.
-    """
-
-    sums: tuple[Mapping[str, Any], ...]
-    latest: tuple[ViolationRecord, ...]
-    counts: Mapping[str, int] = field(default_factory=dict)
-    changes: tuple[ViolationChange, ...] = ()
+LATEST_KEPT: Final = 50
+"""Number of largest violations per batch that are kept for publication. The table has all of them."""
 
 
 @dataclass
@@ -99,7 +88,7 @@ class RunRecord:
     by_phase: dict[tuple[str, str | None, str], int] = field(default_factory=dict)
     confirmed_now: dict[str, int] = field(default_factory=dict)
     first_confirmed_us: dict[str, int] = field(default_factory=dict)
-    latest: dict[str, ViolationRecord] = field(default_factory=dict)
+    latest: dict[str, Violation] = field(default_factory=dict)
     classified_total: dict[str, int] = field(default_factory=dict)
     reclassified_total: dict[tuple[str, str], int] = field(default_factory=dict)
     last_counts: dict[str, int] = field(default_factory=dict)
@@ -181,14 +170,16 @@ class RunRecord:
         if self.ledger is not None:
             self.ledger.batch = max(batch, self.ledger.batch)
 
-    def violations_recorded(self, recorded: Recorded, now_us: int) -> None:
-        """Add an append to the violations table, committed at ``now_us``."""
-        self.add_recorded(recorded.sums, committed_us=now_us)
-        for change in recorded.changes:
-            self.recent.apply_change(*change)
-        for violation in recorded.latest:
-            self.remember(violation)
-        self.acknowledged.apply_changes(recorded.counts)
+    def violations_recorded(
+        self, sums: Iterable[Mapping[str, Any]], violations: Sequence[Violation], now_us: int
+    ) -> None:
+        """Add an append to the violations table, committed at ``now_us``. ``sums``: its rows, summed by `summed`."""
+        self.add_recorded(sums, committed_us=now_us)
+        for one in violations:
+            self.recent.apply_change(one.id, one.violation_class, one.changed_us, one.confirmed, one.confirmed_now)
+        for one in sorted(violations, key=_by_size)[:LATEST_KEPT]:
+            self.remember(one)
+        self.acknowledged.apply_changes({one.id: one.count for one in violations})
         self._forget_old(now_us)
 
     def add_recorded(self, sums: Iterable[Mapping[str, Any]], *, committed_us: int | None = None) -> None:
@@ -254,10 +245,11 @@ class RunRecord:
         """The classes that the plan of any fault expects at ``now_us``."""
         return expected_now(self.faults, now_us, self.expects_within_us)
 
-    def remember(self, violation: ViolationRecord) -> None:
-        """Keep a violation for the status page. The newest hundred are kept."""
+    def remember(self, violation: Violation) -> None:
+        """Keep a violation for the status page, with short texts. The newest hundred are kept."""
         self.latest.pop(violation.id, None)
-        self.latest[violation.id] = violation
+        ids = tuple(map(shorten, violation.ids))
+        self.latest[violation.id] = replace(violation, key=shorten(violation.key), ids=ids)
         while len(self.latest) > 100:
             self.latest.pop(next(iter(self.latest)))
 
@@ -297,20 +289,5 @@ class RunRecord:
                 self.confirmed_by_fault[place] = merging
 
 
-def record_of(row: Mapping[str, Any], *, first_us: int | None) -> ViolationRecord:
-    """A row of the violations table as a value. ``first_us``: instant since which the violation is on record."""
-    return ViolationRecord(
-        id=row["violation"],
-        violation_class=row["class"],
-        state=row["state"],
-        window_start_us=row["window_start_us"],
-        key=shorten(row["key"]),
-        count=row["count"],
-        ids=tuple(shorten(listed) for listed in row["ids"] or ()),
-        first_us=first_us,
-        changed_us=row["lookup_us"],
-        phase=row["phase"],
-        fault=row["fault"],
-        acknowledged=None,
-        explanation=row["explanation"],
-    )
+def _by_size(one: Violation) -> tuple[int, str, int, str]:
+    return -one.count, one.violation_class, one.window_start_us or 0, one.key

@@ -17,9 +17,9 @@ import pyarrow.dataset as ds
 from validator.codecs.columns import UNDECODABLE
 from validator.model.classes import ViolationClass
 from validator.model.progress import IngestProgress
+from validator.model.violation import Violation, state_of, violation_id
 from validator.model.wording import plural
 from validator.reconcile.facts import Kind, Side
-from validator.reconcile.violations import Violation, violation_id
 from validator.state.recorded_violations import growth_of
 from validator.state.tables import StateTables, Table
 
@@ -141,14 +141,17 @@ def _violation(
     return Violation(
         id=violation_id(_CLASS, 0, name),
         violation_class=_CLASS,
+        state=state_of(now.records, now.confirmed),
         window_start_us=None,
         key=name,
         count=now.records,
+        ids=tuple(f"{name}@{offset}" for offset in offsets),
+        first_us=now.first_us,
+        changed_us=lookup_us,
+        explanation=explanation if now.records else "the fields of the topic were corrected, and it is read again",
+        confirmed=max(0, now.confirmed - before.confirmed),
+        retracted=max(0, before.confirmed - now.confirmed),
         confirmed_now=now.confirmed,
-        confirmed_before=before.confirmed,
         provable_us=lookup_us,
         at_us=lookup_us,
-        first_us=now.first_us,
-        ids=tuple(f"{name}@{offset}" for offset in offsets),
-        explanation=explanation if now.records else "the fields of the topic were corrected, and it is read again",
     )
