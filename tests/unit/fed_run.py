@@ -194,7 +194,7 @@ class FedRun:
             }
             before = progress = IngestProgress(before.rules, lookup_us=self.now_us - 1, frontiers=frontiers)
         record = RunRecord(
-            unexamined=found.unexamined,
+            unexamined=found.unread.unexamined,
             waiting_for=tuple(sorted(absent)),
             explained_by_one=rules.oracle.explained_by_one,
             hidden_inputs_lose=rules.oracle.hidden_inputs_lose,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import pyarrow as pa
 
 from tests.unit.read_through import Suspected, read_through
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.core.judging import Judging
+from validator.core.unread import unread_rows
 from validator.model.arrays import ABSENT
+from validator.model.frontier import Frontier, PartitionId
 from validator.model.violation import Violation
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.judge import VIOLATIONS, Rules
@@ -19,10 +23,11 @@ from validator.state.acknowledgements import AcknowledgementJournal
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
 from validator.stream.recording import CommitContext, record
-from validator.stream.recovery import _restore_recorded, follow_acknowledged, restore_record
+from validator.stream.recovery import _restore_recorded, follow_acknowledged, restore_record, unread_of
 from validator.stream.reporting import _unacknowledged
 from validator.stream.run_record import RunRecord
 
+NO_FRONTIERS: Final[Mapping[PartitionId, Frontier]] = MappingProxyType({})
 RULES = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=1, missing_after_us=2)
 
 
@@ -42,12 +47,10 @@ class JudgedRun:
         at_us: int,
         *rows: dict[str, Any],
         suspected: frozenset[str] = frozenset(),
-        unreadable: Sequence[dict[str, Any]] = (),
         outputs_us: int | None = None,
     ) -> None:
         """Run a batch at ``at_us`` that reads all topics through (answers until ``outputs_us``)."""
-        table = facts(*rows) if rows else None
-        self.take(at_us, table, suspected=suspected, unreadable=unreadable, outputs_us=outputs_us)
+        self.take(at_us, facts(*rows) if rows else None, suspected=suspected, outputs_us=outputs_us)
 
     def take(
         self,
@@ -55,29 +58,33 @@ class JudgedRun:
         table: pa.Table | None,
         *,
         suspected: frozenset[str] = frozenset(),
-        unreadable: Sequence[dict[str, Any]] = (),
         outputs_us: int | None = None,
+        frontiers: Mapping[PartitionId, Frontier] = NO_FRONTIERS,
     ) -> None:
-        """As `after`, with the batch's facts as a table."""
-        self._progress = read_through(at_us, outputs_us=outputs_us)
-        effects = self.judging.step(table, self._progress, Suspected(classes=suspected))
+        """As `after`, with the batch's facts as a table. ``frontiers``: of some partitions."""
+        progress = read_through(at_us, outputs_us=outputs_us)
+        self._progress = replace(progress, frontiers={**progress.frontiers, **frontiers})
+        unread = None if table is None else unread_rows(table)
+        effects = self.judging.step(table, self._progress, Suspected(classes=suspected), unread=unread)
         context = CommitContext(self.tables, "test", at_us, at_us)
-        record(effects, context, self.record, lambda: at_us, unreadable=unreadable)
+        record(effects, context, self.record, lambda: at_us)
         self.published()
 
     def published(self) -> None:
         """The step of a batch before publishing."""
         follow_acknowledged(self.tables, self.record, self._journal.read())
 
-    def restarted(self) -> None:
+    def restarted(self, frontiers: Mapping[PartitionId, Frontier] = NO_FRONTIERS) -> None:
         """Restore the run's record and each cell's violations on record from the tables, as a start does."""
+        self._progress = replace(self._progress, frontiers={**self._progress.frontiers, **frontiers})
         self.record = RunRecord()
         restore_record(self.tables, self.record)
         cells = self.judging.cells
         for name in VIOLATIONS:
             for part, value in (("recorded", 0), ("confirmed", 0), ("began", ABSENT)):
                 cells.put(f"{part}_{name}", slice(None), value)
-        self.judging = Judging(self.judging.known, RULES, cells=cells)
+        unread = unread_of(self.tables, self._progress, self.judging.unread.unexamined)
+        self.judging = Judging(self.judging.known, RULES, cells=cells, unread=unread)
         _restore_recorded(self.tables, cells)
         self.judging.judge_recovered(self._progress)
         self.published()

@@ -14,13 +14,13 @@ import pytest
 from tests.unit import publish_snapshots
 from validator.core.suspicion import Suspicion
 from validator.core.totals import CellTotals
+from validator.core.unread import Unexamined
 from validator.model.frontier import FOREVER_OFFSET, UNREADABLE_POLICY, Frontier, Lookup, PartitionId
 from validator.model.progress import IngestProgress, OffsetGap, TimeRules
 from validator.reconcile.facts import Side
 from validator.stream.reporting import doubts_of
 from validator.stream.run_record import RunRecord
 from validator.stream.start_offsets import initial_progress
-from validator.stream.unexamined import Unexamined
 
 DAY_US = 86_400_000_000
 IN, OUT = PartitionId("in", 0), PartitionId("out", 0)

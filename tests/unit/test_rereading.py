@@ -155,6 +155,6 @@ def test_records_read_again_are_not_counted_as_not_examined(tmp_path: Path) -> N
     reason = "its value has 17000000 bytes, above limits.value_bytes"
     row = {**bad(2, [7]), "topic": "click", "partition": 0, "key": reason}
     tables = state(tmp_path, row, undecodable=5)
-    assert recover(tables, TimeRules(0, 1), TumblingWindow.of(60)).unexamined == {CLICK: (1, 7, reason)}
+    assert recover(tables, TimeRules(0, 1), TumblingWindow.of(60)).unread.unexamined == {CLICK: (1, 7, reason)}
     adopt(tables, config(tmp_path, CORRECTED))
-    assert recover(tables, TimeRules(0, 1), TumblingWindow.of(60)).unexamined == {}
+    assert recover(tables, TimeRules(0, 1), TumblingWindow.of(60)).unread.unexamined == {}

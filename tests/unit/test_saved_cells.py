@@ -171,7 +171,7 @@ def test_the_partitions_of_several_output_topics_keep_their_numbers(tmp_path: Pa
     )
     assert judging.cells.newest is not None
     judging.cells.newest.topics = ["late", "early"]
-    Saver(tmp_path, rules, time_rules).save(judging, IngestProgress(time_rules), Retired(), Positions(), {})
+    Saver(tmp_path, rules, time_rules).save(judging, IngestProgress(time_rules), Retired(), Positions())
     found = saved_cells(tmp_path, rules, time_rules)
     assert isinstance(found, SavedCells)
     assert found.cells.newest is not None

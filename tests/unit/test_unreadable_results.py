@@ -12,18 +12,16 @@ import pytest
 from tests.unit.judged_run import JudgedRun
 from tests.unit.publish_snapshots import clean, newest
 from tests.unit.reconcile_rows import fact, facts
-from validator.codecs.columns import UNDECODABLE
+from validator.codecs.columns import UNDECODABLE, UNEXAMINED
 from validator.model.frontier import Frontier, PartitionId
-from validator.model.progress import IngestProgress, TimeRules
 from validator.model.snapshot import FaultWindow
 from validator.publish.findings import findings
 from validator.publish.report import build
 from validator.state.acknowledgements import acknowledge
 from validator.state.tables import Table
-from validator.stream.unreadable_results import UnreadableResults
 
 MINUTE = 60_000_000
-EMPTY = Frontier("output", "output", 0, "t", 0, 0, 0, 0, 0, 0)
+EMPTY = Frontier("output", "output", 0, "t", 0, 0, 0, 0, 0, 0, records=1000)
 
 
 def bad(at_us: int, first: int, last: int, *, side: str = "output", partition: int = 0) -> dict[str, Any]:
@@ -45,34 +43,34 @@ def bad(at_us: int, first: int, last: int, *, side: str = "output", partition: i
 
 
 class Reading:
-    """Batches with undecodable results, on the state of ``run``."""
+    """Batches with undecodable records, on the state of ``run``."""
 
     def __init__(self, run: JudgedRun) -> None:
         self.run = run
-        self.progress = IngestProgress(TimeRules(0, 0))
-        self.restarted()
-
-    def restarted(self) -> None:
-        """Restart as after a kill: only the tables remain."""
-        self.unreadable = UnreadableResults(self.run.tables)
-        self.run.restarted()
+        self.frontiers: dict[PartitionId, Frontier] = {}
+        # A right result, so that the configuration is not in doubt.
+        run.after(1, fact("input", [1], batch=1, lookup_us=1), fact("output", [1], batch=1, lookup_us=1))
 
     def committed(self, at_us: int, *rows: dict[str, Any]) -> None:
-        """Commit a batch's facts and update the progress."""
-        frontiers = dict(self.progress.frontiers)
+        """Commit a batch's facts and update the frontiers."""
         for row in rows:
             place = PartitionId(row["topic"], row["partition"])
-            known = frontiers.get(place, replace(EMPTY, side=row["side"], topic=place.topic, partition=place.partition))
-            frontiers[place] = replace(known, undecodable=known.undecodable + row["records"])
-        self.progress = replace(self.progress, lookup_us=at_us, frontiers=frontiers)
+            new = replace(EMPTY, side=row["side"], topic=place.topic, partition=place.partition)
+            known = self.frontiers.get(place, new)
+            more = row["records"] if row["status"] == UNDECODABLE else 0
+            self.frontiers[place] = replace(known, undecodable=known.undecodable + more)
         if rows:
             self.run.tables.append(facts(*rows), Table.FACTS, writer="test", version=at_us)
 
     def after(self, at_us: int, *rows: dict[str, Any]) -> None:
         """Run a whole batch."""
         self.committed(at_us, *rows)
-        moves = self.unreadable.changed_violations(self.progress, facts(*rows) if rows else None)
-        self.run.after(at_us, unreadable=moves)
+        self.run.take(at_us, facts(*rows) if rows else None, frontiers=self.frontiers)
+
+    def killed(self, at_us: int, *rows: dict[str, Any]) -> None:
+        """Run a batch that is killed once its facts are committed, and restart."""
+        self.committed(at_us, *rows)
+        self.run.restarted(self.frontiers)
 
 
 @pytest.fixture
@@ -94,7 +92,7 @@ def test_undecodable_results_are_confirmed_with_partition_and_offsets(reading: R
 def test_each_undecodable_result_is_reported_once_also_after_a_restart(reading: Reading) -> None:
     reading.after(10, bad(10, 7, 9))
     reading.after(20)
-    reading.restarted()
+    reading.run.restarted(reading.frontiers)
     reading.after(30)
     reading.after(40, bad(40, 20, 20))
     record = reading.run.record
@@ -105,8 +103,7 @@ def test_each_undecodable_result_is_reported_once_also_after_a_restart(reading: 
 
 def test_a_kill_between_facts_and_violations_loses_no_undecodable_result(reading: Reading) -> None:
     reading.after(10, bad(10, 7, 9))
-    reading.committed(20, bad(20, 15, 16))
-    reading.restarted()
+    reading.killed(20, bad(20, 15, 16))
     reading.after(30)
     [one] = reading.run.record.latest.values()
     assert (one.count, one.ids) == (5, ("output-0@7", "output-0@16"))
@@ -116,7 +113,7 @@ def test_a_kill_between_facts_and_violations_loses_no_undecodable_result(reading
 def test_undecodable_results_fail_the_verdict_of_their_hour(reading: Reading) -> None:
     reading.after(10 * MINUTE, bad(10 * MINUTE, 7, 9))
     assert reading.run.record.recent.since(60, 50 * MINUTE) == {"undecodable": 3}
-    reading.restarted()
+    reading.run.restarted(reading.frontiers)
     assert reading.run.record.recent.since(60, 50 * MINUTE) == {"undecodable": 3}
     assert reading.run.record.recent.since(60, 90 * MINUTE) == {}
 
@@ -147,3 +144,14 @@ def test_a_finding_of_undecodable_results_has_no_command_for_an_id(reading: Read
     )
     [found] = findings(build(shown), newest(shown))
     assert (found.violation, found.count, found.command) == ("undecodable", 3, None)
+
+
+def test_records_that_were_not_examined_are_counted_with_the_first_of_each_partition(reading: Reading) -> None:
+    why = "its value has 201 bytes, above limits.value_bytes"
+    reading.after(10, {**bad(10, 7, 7), "key": why, "status": UNEXAMINED}, bad(10, 8, 9))
+    reading.after(20, {**bad(20, 3, 3), "key": why, "status": UNEXAMINED}, {**bad(20, 1, 1, side="input"), "key": why})
+    reading.after(30)
+    assert reading.run.record.unexamined == {
+        PartitionId("output", 0): (2, 3, why),
+        PartitionId("input", 0): (1, 1, why),
+    }

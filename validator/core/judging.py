@@ -21,10 +21,11 @@ from validator.core.evicted import EVICTED_AT_ONCE, EvictedCells
 from validator.core.fit import Fit, Growth, fit_of, miscounted, updating
 from validator.core.fit_sample import Expected, FitSample
 from validator.core.split_sessions import with_pauses
-from validator.core.suspicion import Suspicion
+from validator.core.suspicion import Suspicion, unproven_outputs, withdrawn_outputs
 from validator.core.totals import CellTotals
+from validator.core.unread import Unexamined, Unread, with_unexamined
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, nullable
-from validator.model.frontier import Clock, RunEnd
+from validator.model.frontier import Clock, PartitionId, RunEnd
 from validator.model.progress import IngestProgress
 from validator.model.violation import Violation
 from validator.oracles.alternatives import begins
@@ -96,16 +97,17 @@ class Facts(Protocol):
 
 @dataclass(frozen=True)
 class Effects:
-    """The changes of one batch.
+    """All that a commit records of one batch.
 
-    ``totals``: over all cells, including those that retention dropped. ``violations``: those that changed.
-    ``verdicts``: the cells whose verdict changed, with the columns of the verdicts table except batch and instant; None
-    if no verdict changed.
+    ``totals``: over all cells, including those that retention dropped. ``violations``: those that changed, of cells and
+    of undecodable results. ``verdicts``: the cells whose verdict changed, with the columns of the verdicts table except
+    batch and instant; None if no verdict changed. ``unexamined``: all records that were not examined.
     """
 
     totals: CellTotals
     violations: list[Violation]
     verdicts: pa.Table | None
+    unexamined: Mapping[PartitionId, Unexamined] = field(default_factory=dict)
 
 
 def partition_offsets_of(
@@ -235,6 +237,7 @@ class Judging:
     - ``run_ends``: (instant, assumption) of the ends of runs that found the pipeline at rest.
     - ``horizon_us``: cells that begin before it are out of scope.
     - ``sample``: a sample of the events and of the results that name them.
+    - ``unread``: the records whose content is not known.
     """
 
     known: Facts
@@ -259,6 +262,7 @@ class Judging:
     evict_at: int | None = EVICTED_AT_ONCE
     evicted: EvictedCells = field(default_factory=EvictedCells)
     sample: FitSample = field(default=None)  # type: ignore[assignment]
+    unread: Unread = field(default_factory=Unread)
     _fit: tuple[object, Fit | None] = (None, None)
 
     def __post_init__(self) -> None:
@@ -273,22 +277,32 @@ class Judging:
         progress: IngestProgress,
         suspicion: Suspicion,
         *,
+        unread: pa.Table | None = None,
         run_end: RunEnd = RunEnd.NONE,
     ) -> Effects:
         """Judge one batch, and return its effects. The next step counts them as recorded.
 
         ``facts``: those of the batch, whose append to the facts table has begun. ``progress``: the progress of reading
-        after the batch. ``run_end``: what the batch assumes about the pipeline.
+        after the batch. ``unread``: the `unread_rows` of the batch, also of records that an operator settled.
+        ``run_end``: what the batch assumes about the pipeline.
         """
         offsets = partition_offsets_of(progress, reports_unconsumed=self.rules.reports_unconsumed)
-        self.absorb(
+        sums = self.absorb(
             facts,
             progress.clock(run_end=run_end),
             offsets,
             suspects=partial(suspicion.suspected, progress),
             withdraws=partial(suspicion.withdrawn, progress),
         )
-        return self._effects()
+        of_results = self.unread.changed_violations(
+            progress,
+            unread,
+            suspected=unproven_outputs(progress, sums),
+            withdrawn=withdrawn_outputs(progress, sums, self.withdrawn),
+        )
+        if unread is not None:
+            self.unread.unexamined = with_unexamined(self.unread.unexamined, unread)
+        return self._effects(of_results)
 
     def absorb(
         self,
@@ -715,7 +729,7 @@ class Judging:
         self._clock = read
         self.cells["recorded_digest"] = judge(self.cells, read, self.rules).digest
 
-    def _effects(self) -> Effects:
+    def _effects(self, of_results: list[Violation]) -> Effects:
         judged, clock = self.judged, self._clock
         assert judged is not None, "cells were judged"
         assert clock is not None, "cells were judged"
@@ -730,7 +744,8 @@ class Judging:
             lookup_us=self.lookup_us,
             outages=clock.outages,
         )
-        return Effects(self.sums, rows, pa.concat_tables(part.table for part in self.changed) if self.changed else None)
+        verdicts = pa.concat_tables(part.table for part in self.changed) if self.changed else None
+        return Effects(self.sums, [*rows, *of_results], verdicts, self.unread.unexamined)
 
     def _verdicts(self, rows: Ints, judged: Judged) -> ChangedVerdicts:
         cells = self.cells

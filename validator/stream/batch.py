@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from validator.config.model import Config
 from validator.core.judging import Judging
-from validator.core.suspicion import Suspicion, unproven_outputs, withdrawn_outputs
+from validator.core.suspicion import Suspicion
+from validator.core.unread import unread_rows
 from validator.measure.latency import latency_buckets
 from validator.model.coverage import RangeCount, skipped_of
 from validator.model.frontier import Lookup, PartitionId, PartitionSummary, RunEnd
@@ -33,7 +34,7 @@ from validator.reconcile.lateness import with_newest_before, with_possible_reach
 from validator.reconcile.upserts import replaced_facts
 from validator.state.positions import Positions, Settlement
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
-from validator.stream import fault_records, retention, unexamined
+from validator.stream import fault_records, retention
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.canary import CanaryWatch
 from validator.stream.commit_rows import (
@@ -70,7 +71,6 @@ from validator.stream.start_offsets import (
     is_cut_back,
     with_faults_topic,
 )
-from validator.stream.unreadable_results import UnreadableResults
 from validator.stream.workers import FactsRead, SchemasUnknown, Workers
 
 FRONTIERS_EVERY_US: Final = 60_000_000
@@ -155,9 +155,6 @@ class BatchRunner:
     _batch_lock: threading.Lock = field(default_factory=threading.Lock)
     _closed: bool = False
     _advanced_at: float = field(default_factory=time.monotonic)
-
-    def __post_init__(self) -> None:
-        self._unreadable = UnreadableResults(self.tables)
 
     @property
     def _read(self) -> list[Source]:
@@ -436,8 +433,9 @@ class BatchRunner:
         if run_end.is_due:
             reach("before_rest")
             rows.append(mark_row(progress, rest_mark(run_end), self._retention))
-        if facts is not None:
-            self.positions.absorb(facts)
+        unread = None if facts is None else unread_rows(facts)
+        if unread is not None:
+            self.positions.absorb(unread)
         settled = self.positions.settle(self.acknowledged())
         rows += [mark_row(progress, one.to_mark(), self._retention) for one in settled]
         progress = replace(progress, accepted_records=dict(self.positions.accepted_records))
@@ -457,24 +455,20 @@ class BatchRunner:
             if self.judging.is_overtaken_by(progress.clock().horizon_us):
                 raise NewGenerationWanted("the first event of a new partition puts settled cells out of scope")
             effects = self.judging.step(
-                None if facts is None else self.positions.unsettled(facts), progress, self.suspicion, run_end=run_end
+                None if facts is None else self.positions.unsettled(facts),
+                progress,
+                self.suspicion,
+                unread=unread,
+                run_end=run_end,
             )
             reach("after_judging")
         finally:
             begun.result()
             self.committed_us, self.progress = progress.lookup_us, progress
         reach("after_rest" if run_end.is_due else "after_facts")
-        if facts is not None:
-            unexamined.add(self.record.unexamined, facts)
         self.read_faults()
-        unreadable = self._unreadable.changed_violations(
-            self.progress,
-            facts,
-            suspected=unproven_outputs(self.progress, effects.totals),
-            withdrawn=withdrawn_outputs(self.progress, effects.totals, self.judging.withdrawn),
-        )
         context = CommitContext(self.tables, self._writer, progress.batch, progress.lookup_us)
-        record(effects, context, self.record, self.now_us, unreadable=unreadable)
+        record(effects, context, self.record, self.now_us)
         self._measure_latency(facts)
         if run_end.is_end or progress.lookup_us - self._frontiers_us >= FRONTIERS_EVERY_US:
             self._copy_frontiers(frontiers)
@@ -501,7 +495,7 @@ class BatchRunner:
 
     def _save(self) -> None:
         if self.saver is not None and not self.is_ahead and max(self._saved, self.opened_batch) < self.progress.batch:
-            self.saver.save(self.judging, self.progress, self.retired, self.positions, self.record.unexamined)
+            self.saver.save(self.judging, self.progress, self.retired, self.positions)
             self._saved = self.progress.batch
             reach("after_saving")
 

@@ -224,7 +224,7 @@ class Generations:
         reported = ""
         while True:
             recovered, judging = self._recovered()
-            self._saver.rereads, self._record.unexamined = recovered.rereads, recovered.unexamined
+            self._saver.rereads, self._record.unexamined = recovered.rereads, recovered.unread.unexamined
             self._shown = None
             try:
                 sources, topics, asked_us = self._await_topics(recovered.progress, judging, recovered.positions)

@@ -8,6 +8,7 @@ from typing import Final
 from validator.config.model import Config
 from validator.core.doubts import topics_in_doubt
 from validator.core.suspicion import without_results
+from validator.core.unread import Unexamined
 from validator.model.frontier import PartitionId
 from validator.model.progress import IngestProgress
 from validator.model.terminal import shell_word
@@ -17,6 +18,7 @@ from validator.stream.doubt_sentences import Example
 from validator.stream.refused_fields import next_step, said
 
 _TOPICS_SHOWN: Final = 3
+_UNEXAMINED_SHOWN: Final = 3
 
 
 def hidden_examples(
@@ -58,6 +60,17 @@ def _of_topic(config: Config, positions: Positions, partition: PartitionId, exam
     state = shell_word(str(config.state.path))
     command = f'streamproof ack {state} --position {shell_word(position)} --reason "WHY"'
     return f"{where}: {next_step(place, why)}; if {need} no result, accept {them} with `{command}`"
+
+
+def not_examined(found: Mapping[PartitionId, Unexamined], side_of: Mapping[PartitionId, str], side: str) -> str:
+    """The positions and reasons of some unexamined records of a ``side``, as the end of a sentence; may be empty."""
+    chosen = {partition: what for partition, what in sorted(found.items()) if side_of.get(partition) == side}
+    if not chosen:
+        return ""
+    shown = list(chosen.items())[:_UNEXAMINED_SHOWN]
+    positions = [f"{partition} at offset {what.offset} ({what.reason})" for partition, what in shown]
+    more = sum(what.records for what in chosen.values()) - len(shown)
+    return f"; not examined: {', '.join(positions)}" + (f" and {more} more" if more > 0 else "")
 
 
 def topics_without_use(config: Config, progress: IngestProgress) -> Iterator[str]:

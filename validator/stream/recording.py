@@ -27,20 +27,13 @@ class CommitContext:
     lookup_us: int
 
 
-def record(
-    effects: Effects,
-    context: CommitContext,
-    run: RunRecord,
-    now_us: Callable[[], int],
-    *,
-    unreadable: Sequence[Violation] = (),
-) -> None:
+def record(effects: Effects, context: CommitContext, run: RunRecord, now_us: Callable[[], int]) -> None:
     """Append the changed violations, then the changed verdicts, and add the violations to the totals of ``run``.
 
-    ``unreadable``: violations of results that belong to no cell (`UnreadableResults.changed_violations`). ``now_us``:
-    the clock, which is read after the violations are committed.
+    ``now_us``: the clock, which is read after the violations are committed.
     """
-    violations = _placed([*effects.violations, *unreadable], run)
+    run.unexamined = effects.unexamined
+    violations = _placed(effects.violations, run)
     if violations:
         rows = rows_of_violations(violations, context.batch)
         context.tables.append(rows, Table.VIOLATIONS, writer=context.writer, version=context.batch)

@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
@@ -22,12 +23,23 @@ from validator.config.model import Config
 from validator.core.evicted import EVICTED_AT_ONCE, EvictedCells
 from validator.core.fit_sample import SAMPLE_COLUMNS, FitSample
 from validator.core.judging import Facts, Judging, new_cells, partition_offsets_of
+from validator.core.unread import (
+    CLASS,
+    EXTENT_COLUMNS,
+    OF_RESULTS,
+    Unexamined,
+    Unread,
+    extents_in,
+    unread_rows,
+    with_unexamined,
+)
 from validator.measure.expected import MINUTE_US
 from validator.measure.recent import oldest_minute
 from validator.model.arrays import ABSENT, NEVER, Ints, ints
 from validator.model.coverage import differences_by
-from validator.model.frontier import RunEnd
+from validator.model.frontier import PartitionId, RunEnd
 from validator.model.progress import IngestProgress, TimeRules
+from validator.model.violation import Violation
 from validator.oracles.seam import Oracle
 from validator.reconcile.by_key import RECORDED_DUE
 from validator.reconcile.cells import FACT_COLUMNS, Cells
@@ -49,7 +61,6 @@ from validator.state.known_facts import KnownFacts
 from validator.state.positions import MARK, REREAD, Positions, positions_of
 from validator.state.recorded_violations import began_us, confirmed_since, growth_of, summed, violation_of
 from validator.state.tables import StateTables, Table
-from validator.stream import unexamined
 from validator.stream.commit_rows import (
     cut_back_by,
     faults_topics_by,
@@ -65,7 +76,6 @@ from validator.stream.fault_records import recorded
 from validator.stream.retention import RETIRED, Retired, drop_folders, retired_so_far
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import SavedCells
-from validator.stream.unexamined import Found
 from validator.stream.void_facts import Rereads, marks_of, rereads_of, without_void
 
 LATEST_KEPT = 100
@@ -102,9 +112,8 @@ def _translate_damage(tables: StateTables) -> Iterator[None]:
 class Recovered:
     """The recovered state. A state without facts has no progress and no cells.
 
-    ``sample``, ``evicted``, ``watermark_steps``, ``run_ends``, ``horizon_us``: as in `Judging`. ``rereads``: topics
-    that are read again from their start. ``unexamined``: as in `RunRecord`. ``folded_from``: the first batch whose
-    facts were folded.
+    ``sample``, ``evicted``, ``watermark_steps``, ``run_ends``, ``horizon_us``, ``unread``: as in `Judging`.
+    ``rereads``: topics that are read again from their start. ``folded_from``: the first batch whose facts were folded.
     """
 
     progress: IngestProgress
@@ -117,7 +126,7 @@ class Recovered:
     run_ends: list[tuple[int, RunEnd]] = field(default_factory=list)
     horizon_us: int | None = None
     rereads: Rereads = field(default_factory=dict)
-    unexamined: Found = field(default_factory=dict)
+    unread: Unread = field(default_factory=Unread)
     folded_from: int = 0
 
     def judging(self, known: Facts, rules: Rules, evict_at: int | None = EVICTED_AT_ONCE) -> Judging:
@@ -133,6 +142,7 @@ class Recovered:
             horizon_us=self.horizon_us,
             evict_at=evict_at,
             evicted=self.evicted,
+            unread=self.unread,
         )
 
 
@@ -246,7 +256,7 @@ def _folded(
     if (superseded := superseded_by(marks)) is not None:
         # If the last batch had it, the next one counts, too.
         before = replace(before, superseded_us=superseded[1], is_superseding=superseded[0] == last)
-    cells, not_examined = saved.cells, dict(saved.unexamined)
+    cells, not_examined = saved.cells, saved.unexamined
     of_last = []
     sampled = SAMPLE_COLUMNS if saved.sample.ids_most else ()
     columns = list(dict.fromkeys([*cells.fact_columns, *sampled, "first_event_time_us", "stretches"]))
@@ -255,7 +265,7 @@ def _folded(
         later = without_void(facts.filter(pa.array(ints(facts["batch"]) > saved.batch)), rereads)
         if saved.rules is not None:
             _reload_evicted(tables, saved, saved.rules, later, before)
-        unexamined.add(not_examined, later)
+        not_examined = with_unexamined(not_examined, unread_rows(later))
         cells.absorb(positions.unsettled(later))
         saved.sample.absorb(later)
     progress = before.with_facts(summaries(pa.concat_tables(of_last)) if of_last else [])
@@ -277,9 +287,28 @@ def _folded(
         run_ends=run_ends,
         horizon_us=saved.horizon_us,
         rereads=rereads,
-        unexamined=not_examined,
+        unread=unread_of(tables, progress, not_examined),
         folded_from=saved.batch + 1,
     )
+
+
+def unread_of(tables: StateTables, progress: IngestProgress, unexamined: Mapping[PartitionId, Unexamined]) -> Unread:
+    """The records whose content is not known. ``unexamined``: as in `Unread`."""
+    rows = [row for part in tables.scan(Table.VIOLATIONS, None, ds.field("class") == CLASS) for row in part.to_pylist()]
+    began = began_us(tables, {row["violation"] for row in rows})
+    recorded: dict[str, Violation] = {}
+    for row in sorted(rows, key=itemgetter("batch")):
+        before = recorded.get(row["key"])
+        confirmed_now = row["confirmed"] - row["retracted"] + (0 if before is None else before.confirmed_now)
+        recorded[row["key"]] = replace(violation_of(row, began.get(row["violation"])), confirmed_now=confirmed_now)
+    known = {name: one.count for name, one in recorded.items()}
+    is_behind = any(
+        frontier.side == Side.OUTPUT.value and frontier.undecodable > known.get(str(partition), 0)
+        for partition, frontier in progress.frontiers.items()
+    )
+    # After a kill between the commits of facts and violations, the offsets of all batches are read once.
+    parts = tables.scan(Table.FACTS, EXTENT_COLUMNS, OF_RESULTS) if is_behind else ()
+    return Unread(unexamined, recorded, extents_in(parts))
 
 
 def lateness_of(tables: StateTables, positions: Positions, through_epoch: int) -> Lateness:

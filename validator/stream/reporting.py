@@ -27,11 +27,10 @@ from validator.state.positions import Positions
 from validator.stream.coverage_sums import answers_of, events_of, failed_sums
 from validator.stream.doubt_sentences import configuration_doubts
 from validator.stream.end_of_run import WHAT_TO_DO
-from validator.stream.hidden_sentences import hidden_examples, topics_without_use
+from validator.stream.hidden_sentences import hidden_examples, not_examined, topics_without_use
 from validator.stream.measuring import measured
 from validator.stream.pair_sentences import examples_of
 from validator.stream.run_record import RunRecord
-from validator.stream.unexamined import sentence
 
 _ANSWERS: Final = {"output": "results", "late": "late records", "rejected": "rejected records"}
 """Side -> its records, which answer contributions."""
@@ -353,7 +352,7 @@ def doubts_of(
         if count:
             wrote = f" ({poison} wrote such records)" if poison else ""
             read, would = plural(count, f"{side} record"), "it" if count == 1 else "they"
-            where = sentence(record.unexamined, sides, side)
+            where = not_examined(record.unexamined, sides, side)
             sentences.append(
                 f"{read} could not be decoded, so it is not known which violations {would} would explain{wrote}{where}"
                 + hidden_examples(config, progress, positions, record.examples, side)
@@ -383,7 +382,7 @@ def doubts_of(
         "disk): the pipeline may have read other records at these offsets than the sidecar"
         for partition in sorted(progress.cut_back)
     )
-    if where := sentence(record.unexamined, sides, "output"):
+    if where := not_examined(record.unexamined, sides, "output"):
         sentences.append(f"some results count as expired, although they may be correct{where}")
     expired_sides = {frontier.side for frontier in progress.frontiers.values() if frontier.unread_since_us is not None}
     if expired_sides and (overdue := sums.counts["overdue"]):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from validator.core.suspicion import Suspicion
+from validator.core.unread import Unexamined
 from validator.measure.expected import MINUTE_US, expected, expected_now, merged
 from validator.measure.histogram import Tally
 from validator.measure.latency import DEFINITIONS, EVERY_RESULT, outputs
@@ -21,12 +22,12 @@ from validator.measure.recent import DAY_MINUTES, RecentlyConfirmed, oldest_minu
 from validator.measure.record_times import RecordTimes
 from validator.model.coverage import ReadTwice
 from validator.model.cut import shorten
+from validator.model.frontier import PartitionId
 from validator.model.snapshot import FaultWindow
 from validator.model.violation import Violation
 from validator.state.acknowledged import Acknowledged
 from validator.stream.doubt_sentences import Example
 from validator.stream.fault_records import FaultRecords
-from validator.stream.unexamined import Found
 
 LATEST_KEPT: Final = 50
 """Number of largest violations per batch that are kept for publication. The table has all of them."""
@@ -95,7 +96,7 @@ class RunRecord:
     results_most: dict[str, int] = field(default_factory=dict)
     processed_most: int = 0
     acknowledged: Acknowledged = field(default_factory=Acknowledged)
-    unexamined: Found = field(default_factory=dict)
+    unexamined: Mapping[PartitionId, Unexamined] = field(default_factory=dict)
     read_twice: ReadTwice = field(default_factory=ReadTwice)
     waiting_for: tuple[str, ...] = ()
     waiting_sides: frozenset[str] = frozenset()

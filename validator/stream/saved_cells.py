@@ -11,7 +11,7 @@ import io
 import json
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,7 @@ import validator
 from validator.core.evicted import EvictedCells
 from validator.core.fit_sample import FitSample
 from validator.core.judging import Judging, new_cells
+from validator.core.unread import Unexamined
 from validator.model.coverage import Difference
 from validator.model.frontier import Outages, PartitionId, RunEnd
 from validator.model.progress import IngestProgress, TimeRules
@@ -31,7 +32,6 @@ from validator.reconcile.judge import Rules
 from validator.reconcile.lateness import Lateness, Reaches
 from validator.state.positions import Positions
 from validator.stream.retention import Retired
-from validator.stream.unexamined import Found, Unexamined
 from validator.stream.void_facts import Rereads
 
 FILE: Final = "cells.arrow"
@@ -52,7 +52,7 @@ class SavedCells:
     nothing is saved. ``watermark_steps``, ``run_ends``, ``horizon_us``, ``sample``: as in `Judging`. ``replaced``,
     ``cut_back``,
     ``faults_topics``, ``former_ids``, ``outages``, ``differences``: as in `IngestProgress`. ``rereads``: those
-    decisions to read a topic again that ``cells`` takes into account. ``unexamined``: as in `RunRecord`.
+    decisions to read a topic again that ``cells`` takes into account. ``unexamined``: as in `Unread`.
     """
 
     cells: Cells
@@ -60,7 +60,7 @@ class SavedCells:
     positions: Positions
     rereads: Rereads
     sample: FitSample
-    unexamined: Found = field(default_factory=dict)
+    unexamined: Mapping[PartitionId, Unexamined] = field(default_factory=dict)
     rules: Rules | None = None
     batch: int = -1
     lookup_us: int = 0
@@ -102,9 +102,7 @@ class Saver:
         """Whether the next write is due."""
         return time.monotonic() >= self._due
 
-    def save(
-        self, judging: Judging, progress: IngestProgress, retired: Retired, positions: Positions, unexamined: Found
-    ) -> None:
+    def save(self, judging: Judging, progress: IngestProgress, retired: Retired, positions: Positions) -> None:
         """Write the cells after the last batch, whose effects must be recorded in the derived tables.
 
         If the file cannot be written, the previous one stays: only the duration of the next start depends on it.
@@ -113,7 +111,7 @@ class Saver:
             return
         began = time.monotonic()
         try:
-            self._write(judging, progress, retired, positions, unexamined)
+            self._write(judging, progress, retired, positions)
         except (OSError, pa.ArrowException) as error:
             sentence = f"{self.state / FILE} cannot be written ({error}): the next start takes longer"
             if sentence != self._reported:
@@ -122,9 +120,7 @@ class Saver:
         ended = time.monotonic()
         self._due = ended + max(EVERY_SECONDS, (ended - began) / SHARE_MAX)
 
-    def _write(
-        self, judging: Judging, progress: IngestProgress, retired: Retired, positions: Positions, unexamined: Found
-    ) -> None:
+    def _write(self, judging: Judging, progress: IngestProgress, retired: Retired, positions: Positions) -> None:
         judging.evict_settled()
         cells, (evicted, starts, older) = judging.cells, judging.evicted.to_tables()
         plain = {
@@ -145,7 +141,7 @@ class Saver:
             "retired": retired.to_mark(),
             "positions": positions.to_json(progress.batch),
             "rereads": self.rereads,
-            "unexamined": [[partition.topic, partition.partition, *found] for partition, found in unexamined.items()],
+            "unexamined": [[it.topic, it.partition, *found] for it, found in judging.unread.unexamined.items()],
             "lateness": [_plain_reaches(reaches) for reaches in vars(cells.lateness).values()],
             "newest_topics": cells.newest.topics if cells.newest is not None else [],
         }
