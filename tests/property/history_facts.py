@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -18,9 +19,10 @@ import pyarrow.compute as pc
 from tests.property.history import InputEvent, LateRecord, Record, ResultRecord, TableRow, Tombstone
 from tests.property.join_reference import LEFT, RIGHT
 from tests.property.spark_histories import SOURCES, Case, expires
-from validator.codecs.batches import EVENTS, RESULTS
+from validator.codecs.batches import EVENTS, RESULTS, exploded
 from validator.codecs.columns import DECODED, REMOVED, TOMBSTONE, UNDECODABLE, UNOWED
 from validator.model.arrays import Ints, ints
+from validator.oracles.rule_match import Matches, RuleMatch
 from validator.oracles.seam import Oracle
 from validator.reconcile.facts import Side, completed
 from validator.reconcile.grouping import facts_of_events, facts_of_results, facts_of_rows
@@ -115,19 +117,45 @@ def _grouped(cases: Sequence[Case]) -> Iterator[pa.Table]:
         if SOURCES[source][0] is Side.OUTPUT:
             yield facts_of_results(pa.Table.from_pylist(rows, RESULTS), source, oracle)
             continue
+        events = pa.Table.from_pylist(rows, EVENTS)
+        if isinstance(oracle, RuleMatch):
+            words = Matches(oracle.rules, oracle.selectivity, oracle.zipf, oracle.prefix)
+            events = exploded(events, _Numbered(words))
+            by_place = {(row["partition"], row["offset"]): row for row in rows}
+            places = zip(events["partition"].to_pylist(), events["offset"].to_pylist(), strict=True)
+            rows = [by_place[place] for place in places]  # noqa: PLW2901 - one for each row of the events
 
         def column(name: str, rows: list[dict[str, Any]] = rows) -> Any:
             return np.array([row[name] for row in rows], dtype=np.int64)
 
         # Disorder and time limits come from each record's own history.
         yield facts_of_events(
-            pa.Table.from_pylist(rows, EVENTS),
+            events,
             source,
             oracle,
             column("slack_us"),
             column("limit_us"),
             with_first_event=True,
         )
+
+
+@dataclass(frozen=True)
+class _Numbered:
+    """The words of keys that begin with the number of their history."""
+
+    of: Matches
+
+    def words(self, text: str) -> list[str]:
+        """The words of a key."""
+        number, _, own = text.partition("/")
+        return [f"{number}/{word}" for word in self.of.words(own)]
+
+    def lists(self, texts: pa.Array) -> pa.Array:
+        """The words of many keys."""
+        given = [text.partition("/") for text in texts.to_pylist()]
+        found = self.of.lists(pa.array([own for *_, own in given], pa.string())).to_pylist()
+        named = [[f"{number}/{word}" for word in words] for (number, *_), words in zip(given, found, strict=True)]
+        return pa.array(named, pa.list_(pa.string()))
 
 
 def _is_of_right(record: Record) -> bool:

@@ -32,7 +32,7 @@ from tests.property.history import (
     Timing,
     Tombstone,
 )
-from tests.property.running import LONG_AGO, NO_WINDOW, Said, ids_of, running_case
+from tests.property.running import LONG_AGO, NO_WINDOW, RunningWorld, Said, ids_of, running_case
 from tests.property.spark_histories import Case, Referee
 from tests.property.strategies import EVERYTHING, Allowed
 from tests.property.valued import ALL, UncountedReferee, ValuedCase, ValuedReferee, each_claiming, valued
@@ -53,7 +53,8 @@ class KeyClock(Clock):
         self.times: dict[Cell, list[int]] = defaultdict(list)
         self.read_us: dict[tuple[str, int, int], int] = {}
         for step, event in self.events():
-            self.times[NO_WINDOW, event.key].append(event.event_time_us)
+            for cell in self.cells_of(event):
+                self.times[cell].append(event.event_time_us)
             self.read_us[event.topic, event.partition, event.offset] = step.lookup_us
         self.said: dict[Cell, list[tuple[Step, Said]]] = defaultdict(list)
         for step in steps:
@@ -76,13 +77,14 @@ class KeyClock(Clock):
         falls = [step.lookup_us for (_, before), (step, now) in pairwise(stated) if now < before]
         return max(falls, default=None)
 
-    def event_due_us(self, event: InputEvent) -> int | None:
-        """Since when one event is due: it was read, the watermark has passed its time, and no result has fallen."""
+    def event_due_us(self, event: InputEvent, cell: Cell) -> int | None:
+        """Since when one event of a cell is due: it was read, the watermark has passed its time, and no result has
+        fallen."""
         marks = zip(self.steps, self._watermarks, strict=True)
         closed = [step.lookup_us for step, mark in marks if mark is not None and mark > event.event_time_us][:1]
         if not closed:
             return None
-        fell = self.fell_us((NO_WINDOW, event.key))
+        fell = self.fell_us(cell)
         read = self.read_us[event.topic, event.partition, event.offset]
         return max([*closed, read] if fell is None else [*closed, read, fell])
 
@@ -120,7 +122,12 @@ class KeyReferee(Referee):
                 self.observed[cell, cell[1]]["output"] += len(newest.ids)
 
     def _take(self, step: Step, record: Record) -> None:
-        if not isinstance(record, ResultRecord | Tombstone):
+        if isinstance(record, InputEvent):
+            for cell in self.clock.cells_of(record):
+                self.all_ids.add(cell[1])
+                self.clock.touched[cell].append(step.lookup_us)
+                self.copies[cell, cell[1]].append(record)
+        elif not isinstance(record, ResultRecord | Tombstone):
             super()._take(step, record)
 
     def answered(self, events: int) -> int:
@@ -147,7 +154,7 @@ class KeyReferee(Referee):
             owed = [
                 event
                 for event in events
-                if (at_rest and not held) or (after_us is not None and self._is_past(event, after_us, answers))
+                if (at_rest and not held) or (after_us is not None and self._is_past(cell, event, after_us, answers))
             ]
             owed = [event for event in owed if not (consumed and self.is_unconsumed(event))]
             return max(0, self.answered(len(owed)) - used)
@@ -165,7 +172,7 @@ class KeyReferee(Referee):
         left = count - unconsumed - delayed
         blocked = count if at_rest and held else 0
         if held and not at_rest:
-            blocked = max(0, self.answered(sum(map(self._would_be_overdue, events))) - used)
+            blocked = max(0, self.answered(sum(self._would_be_overdue(cell, event) for event in events)) - used)
         blocked = min(left, max(0, blocked - would_delay))
         if self.clock.answer_gaps():
             # An answer to any event may have been in the gap.
@@ -183,17 +190,17 @@ class KeyReferee(Referee):
             return True
         return self.ending == "leave_open" and self.clock.closing(cell) is not None
 
-    def _is_past(self, event: InputEvent, after_us: int, places: Sequence[tuple[str, int]]) -> bool:
-        due_us = self.clock.event_due_us(event)
+    def _is_past(self, cell: Cell, event: InputEvent, after_us: int, places: Sequence[tuple[str, int]]) -> bool:
+        due_us = self.clock.event_due_us(event, cell)
         return due_us is not None and bool(places) and self.clock.proven(due_us + after_us, list(places))
 
-    def _would_be_overdue(self, event: InputEvent) -> bool:
+    def _would_be_overdue(self, cell: Cell, event: InputEvent) -> bool:
         """Whether an event would be overdue, if it were not for open transactions."""
-        due_us, held = self.clock.event_due_us(event), self.clock.held(*ANSWERS)
+        due_us, held = self.clock.event_due_us(event, cell), self.clock.held(*ANSWERS)
         free = [place for place in self.clock.places(*ANSWERS) if place not in held]
         if not free:
             return due_us is not None and self.clock.now.lookup_us >= due_us + self.timing.overdue_after_us
-        return self._is_past(event, self.timing.overdue_after_us, free)
+        return self._is_past(cell, event, self.timing.overdue_after_us, free)
 
     def unconsumed_overdue(self, cell: Cell, classes: Counter[str]) -> int:
         """How many events would be missing if the engine had consumed all."""
@@ -203,7 +210,7 @@ class KeyReferee(Referee):
         seen = self.seen(cell, cell[1])
         used = min(len(events), seen.total())
         places = self.clock.places(*ANSWERS)
-        owed = [event for event in events if self._is_past(event, self.timing.missing_after_us, places)]
+        owed = [event for event in events if self._is_past(cell, event, self.timing.missing_after_us, places)]
         if self._is_at_rest(cell) and not self.clock.held(*ANSWERS):
             owed = events
         consumed = [event for event in owed if not self.is_unconsumed(event)]
@@ -232,18 +239,26 @@ class KeyedCase(Case):
 
 def keyed_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING, every: int = 1) -> KeyedCase:
     """The case that ``seed`` generates."""
-    named, anonymous = _histories(seed, causal=causal, steps_most=steps_most, allowed=allowed, every=every)
+    named, anonymous = histories(seed, causal=causal, steps_most=steps_most, allowed=allowed, every=every)
     return KeyedCase(named.seed, causal, anonymous, every)
 
 
-def _histories(
-    seed: int, *, causal: bool, steps_most: int, allowed: Allowed, is_counted: bool = True, every: int = 1
+def histories(
+    seed: int,
+    *,
+    causal: bool,
+    steps_most: int,
+    allowed: Allowed,
+    is_counted: bool = True,
+    every: int = 1,
+    world: type[RunningWorld] = RunningWorld,
 ) -> tuple[Case, History]:
     """The case of a seed, with the ids of its events, and its history without them."""
     for other in count(seed, ANOTHER):
-        found = running_case(other, causal=causal, steps_most=steps_most, cumulative=True, allowed=allowed)
+        found = running_case(other, causal=causal, steps_most=steps_most, cumulative=True, allowed=allowed, world=world)
         roles = {state.role for step in found.history.steps for state in step.partitions}
-        if found.history.timing.duplicates == "count" and (every == 1 or roles.isdisjoint(SIDE_CHANNELS)):
+        sets_aside = every == 1 and world.sets_aside
+        if found.history.timing.duplicates == "count" and (sets_aside or roles.isdisjoint(SIDE_CHANNELS)):
             break
     if every > 1:
         found = replace(found, history=_after_every(every, found))
@@ -338,7 +353,7 @@ def keyed_values_case(
 ) -> KeyedValuesCase:
     """The case that ``seed`` generates, as `keyed_case`."""
     is_counted = "count" in aggregates.values()
-    named, anonymous = _histories(
+    named, anonymous = histories(
         seed, causal=causal, steps_most=steps_most, allowed=allowed, is_counted=is_counted, every=every
     )
     made = valued(named, KeyedCase(named.seed, causal, anonymous), aggregates)

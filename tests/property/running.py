@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from random import Random
+from typing import ClassVar
 
 from tests.property.clock import Clock
 from tests.property.engine import Answer, Engine, Fault, Habits, break_answers
@@ -179,9 +180,14 @@ class RunningEngine(Engine):
         elif is_past and "late" in self.habits.side_channels and self.rng.random() < 0.3:
             self.answers.append(Answer(now, "late", (0, event.key), (event.id,), event))
         else:
-            self.waiting[event.key].append((event.id, event.event_time_us))
-            if is_past or self.rng.random() < self.habits.fires_early:
-                self._say(now, event.key)
+            for key in self._keys(event):
+                self.waiting[key].append((event.id, event.event_time_us))
+                if is_past or self.rng.random() < self.habits.fires_early:
+                    self._say(now, key)
+
+    def _keys(self, event: InputEvent) -> Sequence[str]:
+        """The keys of the results that have an event."""
+        return (event.key,)
 
     def _is_past(self, time_us: int) -> bool:
         return self.watermark is not None and time_us < self.watermark
@@ -214,6 +220,9 @@ class RunningEngine(Engine):
 
 class RunningWorld(World):
     """One random world without windows."""
+
+    sets_aside: ClassVar[bool] = True
+    """Whether events may be late or rejected."""
 
     def __init__(self, rng: Random, allowed: Allowed, *, faults: bool, cumulative: bool) -> None:
         self.cumulative = cumulative
@@ -263,9 +272,16 @@ class RunningWorld(World):
         return super()._record(log, offset, now, answer, is_garbled)
 
 
-def running_history(rng: Random, *, causal: bool, cumulative: bool = False, allowed: Allowed = EVERYTHING) -> History:
+def running_history(
+    rng: Random,
+    *,
+    causal: bool,
+    cumulative: bool = False,
+    allowed: Allowed = EVERYTHING,
+    world: type[RunningWorld] = RunningWorld,
+) -> History:
     """A history of an engine that keeps its guarantee (``causal``), or of one that may be broken in any way."""
-    return RunningWorld(rng, allowed, faults=not causal, cumulative=cumulative).history()
+    return world(rng, allowed, faults=not causal, cumulative=cumulative).history()
 
 
 @dataclass(frozen=True)
@@ -286,11 +302,17 @@ class RunningCase(Case):
 
 
 def running_case(
-    seed: int, *, causal: bool, steps_most: int, cumulative: bool = False, allowed: Allowed = EVERYTHING
+    seed: int,
+    *,
+    causal: bool,
+    steps_most: int,
+    cumulative: bool = False,
+    allowed: Allowed = EVERYTHING,
+    world: type[RunningWorld] = RunningWorld,
 ) -> RunningCase:
     """The case that ``seed`` generates."""
     rng = Random(seed)
-    history = running_history(rng, causal=causal, cumulative=cumulative, allowed=allowed)
+    history = running_history(rng, causal=causal, cumulative=cumulative, allowed=allowed, world=world)
     if not causal:
         history = odder(history, rng)
     return RunningCase(seed, causal, stretched(coarser(history, rng, steps_most)))

@@ -136,7 +136,7 @@ class World:
 
     def _produce(self) -> None:
         rng, shift = self.rng, self.rng.choice((0, 0, 6, -500))
-        keys = ["a", "b", "c"][: rng.randint(1, 3)]
+        keys = self._keys()
         silences = {log.place: (rng.randint(0, 60), rng.choice((0, 25, 60))) for log in self.inputs}
         for number in range(rng.randint(2, 22)):
             log, now = rng.choice(self.inputs), rng.randint(0, self.produce_until_us)
@@ -170,6 +170,10 @@ class World:
                 self._append(log, InputEvent(*log.place, -1, now, str(30 + number), keys[0], now + shift + ahead))
         for log in self.inputs:
             log.seal()
+
+    def _keys(self) -> list[str]:
+        """The keys of events."""
+        return ["a", "b", "c"][: self.rng.randint(1, 3)]
 
     def _moved(self) -> int:
         """By how much the time of a repeated event is earlier."""

@@ -144,14 +144,16 @@ class TableReferee(KeyReferee):
         """Whether a correct engine need not have used a change."""
         if self.clock.answer_gaps() or self.is_unconsumed(event):
             return True
-        at_rest = self._is_at_rest(self.clock.cells_of(event)[0]) and not self.clock.held(*ANSWERS)
-        return not at_rest and not self._is_past(event, self.timing.missing_after_us, self.clock.places(*ANSWERS))
+        [cell] = self.clock.cells_of(event)
+        if self._is_at_rest(cell) and not self.clock.held(*ANSWERS):
+            return False
+        return not self._is_past(cell, event, self.timing.missing_after_us, self.clock.places(*ANSWERS))
 
-    def _would_be_overdue(self, event: InputEvent) -> bool:
-        due_us = self.clock.event_due_us(event)
+    def _would_be_overdue(self, cell: Cell, event: InputEvent) -> bool:
+        due_us = self.clock.event_due_us(event, cell)
         until_us = None if due_us is None else due_us + self.timing.overdue_after_us
         through = until_us is not None and self.clock.proven(until_us, self.clock.places("input"))
-        return through and bool(self.clock.places("input")) and super()._would_be_overdue(event)
+        return through and bool(self.clock.places("input")) and super()._would_be_overdue(cell, event)
 
     def classes(self, cell: Cell, id_: str) -> Counter[str]:
         """The classes of the changes of a key."""
@@ -170,7 +172,7 @@ class TableReferee(KeyReferee):
             return 0
         events, places = self.copies.get((cell, cell[1]), []), self.clock.places(*ANSWERS)
         used = len(events) - self.surplus_and_outstanding(cell)[1]
-        owed = [event for event in events if self._is_past(event, self.timing.missing_after_us, places)]
+        owed = [event for event in events if self._is_past(cell, event, self.timing.missing_after_us, places)]
         if self._is_at_rest(cell) and not self.clock.held(*ANSWERS):
             owed = events
         consumed = [event for event in owed if not self.is_unconsumed(event)]

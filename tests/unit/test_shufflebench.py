@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import math
 import struct
 from base64 import b64encode
 from collections import Counter
@@ -21,11 +19,12 @@ from generator.workloads.kinds import named
 from testbed.engines import wire
 from testbed.engines.core import Result
 from testbed.run_files import Topics
+from tests.unit.rule_loop import matches
 from tests.unit.sent_records import sent
 from tests.unit.workload_shapes import PARAMETERS, reported, workload_shape
 from validator.model.classes import Verdict
 from validator.model.komihash import komihash, komihash_of_16
-from validator.model.range_rules import HASH_SEED, RULES_SEED, Matcher
+from validator.model.range_rules import HASH_SEED, Matcher
 from validator.oracles.rule_match import Matches
 
 pytestmark = pytest.mark.unit
@@ -65,24 +64,6 @@ def test_many_hashes_are_those_of_each_message(messages: list[bytes], seed: int)
     words = np.frombuffer(b"".join(messages), "<u8").reshape(-1, 2)
     found = komihash_of_16(words[:, 0].copy(), words[:, 1].copy(), seed)
     assert found.tolist() == [komihash(message, seed) for message in messages]
-
-
-@functools.cache
-def offset_of(rule: int) -> int:
-    return komihash(struct.pack("<Qi", RULES_SEED, rule), version=4.3)
-
-
-def matches(head: bytes, rules: int, selectivity: float, zipf: float) -> list[int]:
-    """A loop over the rules, as ShuffleBench's rule says it."""
-    weights = [1 / math.pow(k, zipf) for k in range(1, rules + 1)]
-    total = sum(weights)
-    found = []
-    for rule, weight in enumerate(weights):
-        share = weight / total * selectivity
-        distance = (komihash(head, HASH_SEED) - offset_of(rule)) % (1 << 63)
-        if share >= 1 or distance < int(share * 2.0**63):
-            found.append(rule)
-    return found
 
 
 @pytest.mark.parametrize(
