@@ -66,6 +66,7 @@ HONEST: Final[Deeds] = ()
 AT_A_TIME: Final = 3
 """Number of concurrent sidecars. More would only wait for processors."""
 
+GUARANTEES: Final = ("at most once", "at least once", "exactly once")
 PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
 VERDICTS: Final[Mapping[Mutation, tuple[str, str, str]]] = {
     # SEMANTICS section 4: at most once, at least once, exactly once.
@@ -727,12 +728,18 @@ HEAD: Final = """\
 Each row is a run of the mutant engine on a real broker. The engine damages a share of its results or ids
 ([what each mutation does](engines.md#mutations)), and records each defect before it causes it. `validate --once` then
 judges the run, and finds exactly the recorded defects, in every cell and for every id. They are counted in
-contributions: missing / duplicate / misplaced / unknown id. In all sections but the first, an engine without mutations
-passes without a violation.
+contributions: missing / duplicate / misplaced / unknown id. Where "done and found" has no verdicts beside it, all three
+are `fail`. In all sections but the first, an engine without mutations passes without a violation.
 
 The test writes this page: `STREAMPROOF_WRITE=1 python -m pytest tests/e2e/test_mutations.py`.
 
 """
+
+
+def shows_verdicts(trial: Trial, cases: Mapping[Row, Judged]) -> bool:
+    """Whether a section has the verdicts: not if all fail, or if each column has its own."""
+    judged = [case.run.verdicts for (deeds, _), case in cases.items() if deeds]
+    return NO_VALUES in trial.values and judged != [(FAIL, FAIL, FAIL)] * len(judged)
 
 
 def render(trial: Trial, cases: Mapping[Row, Judged]) -> str:
@@ -740,7 +747,7 @@ def render(trial: Trial, cases: Mapping[Row, Judged]) -> str:
     sends = next(iter(cases.values())).load.sends
     by_value = NO_VALUES not in trial.values
     columns = [", ".join(STATED[name].text for name in values) for values in trial.values]
-    of_ids = ["done and found", "at most once", "at least once", "exactly once"]
+    of_ids = ["done and found", *(GUARANTEES if shows_verdicts(trial, cases) else ())]
     head = ["mutation", *(columns if by_value else of_ids)]
     lines = [
         f"## {trial.title}",
@@ -757,6 +764,6 @@ def render(trial: Trial, cases: Mapping[Row, Judged]) -> str:
         found = [cases[deeds, values] for values in trial.values]
         counts = ["/".join(str(count) for count in case.due_by_class().values()) for case in found]
         label = ", ".join(f"`{mutation}`" for mutation in deeds)
-        verdicts = () if by_value else found[0].run.verdicts
+        verdicts = found[0].run.verdicts if shows_verdicts(trial, cases) else ()
         lines.append("| " + " | ".join((label, *counts, *verdicts)) + " |")
     return "\n".join(lines) + "\n\n"
