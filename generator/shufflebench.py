@@ -18,10 +18,10 @@ from generator.workloads.seam import NumberedWire, Numbers, Stream
 from validator.model.komihash import Words, komihash_of_16
 from validator.model.range_rules import HASH_SEED, HASHED_BYTES, Matcher
 
-RECORD_BYTES: Final = 1024
 _NAMES_AT: Final = 24
 NAMES_BYTES: Final = 232
 """Room for 15 names. With a selectivity of at most 1, more consumers of one record are not to be expected."""
+LEAST_RECORD_BYTES: Final = _NAMES_AT + NAMES_BYTES
 _FILLERS: Final = 1000
 _KEYS: Final = 1024
 
@@ -44,14 +44,15 @@ def name_of(rule: int) -> str:
 
 
 class RecordWire(NumberedWire):
-    """ShuffleBench's records with ids. Their Kafka key, which ShuffleBench leaves out, spreads them over partitions."""
+    """ShuffleBench's records of ``size`` bytes, with ids. Their Kafka key, which ShuffleBench leaves out, spreads them
+    over partitions."""
 
-    def __init__(self, seed_value: int, of: Matcher) -> None:
+    def __init__(self, seed_value: int, of: Matcher, size: int) -> None:
         self._seed = seed_value
         self._matcher = of
         self._names = [name_of(rule).encode() for rule in range(len(of.widths))]
         drawn = random.Random(f"{seed_value}/fillers")
-        self._fillers = [drawn.randbytes(RECORD_BYTES - _NAMES_AT - NAMES_BYTES) for _ in range(_FILLERS)]
+        self._fillers = [drawn.randbytes(size - LEAST_RECORD_BYTES) for _ in range(_FILLERS)]
 
     def keys_of(self, numbers: Numbers) -> Numbers:
         """Some numbers in turn."""

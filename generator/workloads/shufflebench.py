@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Final
 from pydantic import Field
 
 from generator.sections import Count, Share
-from generator.shufflebench import RECORDS, RecordWire, name_of, state_bytes
+from generator.shufflebench import LEAST_RECORD_BYTES, RECORDS, RecordWire, name_of, state_bytes
 from generator.workloads.operations import Running
 from generator.workloads.seam import Load, Stream
 from validator.model.range_rules import HASHED_BYTES, Matcher, matcher
@@ -45,13 +45,15 @@ class ShuffleBench(Running):
     """The exponent of Zipf's law for the shares of the consumers; 0: all have the same."""
     output_rate: Count = 1
     """Number of records of a consumer from one result to the next. ShuffleBench's default is 10."""
+    record_bytes: Annotated[int, Field(ge=LEAST_RECORD_BYTES)] = 1024
+    """Size of a record."""
     state: Annotated[int, Field(ge=LEAST_STATE_BYTES)] = LEAST_STATE_BYTES
     """Size of a consumer's state, and of a result, in bytes."""
 
     def wire(self, stream: Stream, load: Load) -> RecordWire:
         """The records."""
         del stream
-        return RecordWire(load.plan.seed, self._matcher)
+        return RecordWire(load.plan.seed, self._matcher, self.record_bytes)
 
     def routed(self, value: bytes) -> Sequence[str] | None:
         """The consumers, by the engine's own matching."""

@@ -150,6 +150,16 @@ def test_a_record_begins_with_its_id_and_names_the_consumers_that_the_engine_fin
     assert several > 100
 
 
+def test_a_record_has_the_size_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    for size in (256, 300, 1024):
+        of = {"kind": "shufflebench", "rules": 30, "record_bytes": size}
+        [records] = sent(monkeypatch, {**SETTINGS, "limit": {"events": 200}, "workload": of})
+        assert {len(record.value) for record in records} == {size}
+        found[size] = [record.value[:256] for record in records]
+    assert found[256] == found[300] == found[1024], "the size changes the filler only"
+
+
 def test_a_result_is_a_consumers_state() -> None:
     of = named("shufflebench").model_copy(update={"state": 40})
     rows = [{"id": 7, "time": 30}, {"id": 9, "time": 20}]

@@ -16,7 +16,7 @@ from testbed.engines.registry import REGISTRY
 from testbed.run_files import Topics
 from tests.engines.killed_workloads import KILLED
 from tests.unit.sent_records import Sent, digest, sent
-from tests.unit.workload_shapes import reported, workload_shape
+from tests.unit.workload_shapes import PARAMETERS, reported, workload_shape
 from tests.workload_count import event_of
 from validator.model.classes import Verdict
 
@@ -107,6 +107,24 @@ def test_records_have_streambenchs_sizes(kind: str, monkeypatch: pytest.MonkeyPa
     assert {(len(record.value), len(record.value.split(b"\t"))) for record in records} == {(size, columns)}
 
 
+@pytest.mark.parametrize(("kind", "own"), [("identity", 2), ("wordcount", 2), ("statistics", 4)])
+def test_records_repeat_after_those_of_the_seed(kind: str, own: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``own``: number of leading fields; all others are cycled."""
+
+    def cycled(**parameters: int) -> list[list[bytes]]:
+        settings = {**SHORT, "limit": {"events": 400}, "flush_windows": False}
+        [records] = sent(monkeypatch, {**settings, "workload": {"kind": kind, **parameters}})
+        records.sort(key=lambda record: int(record.value.split(b"\t")[0]))
+        assert [int(record.value.split(b"\t")[0]) for record in records] == list(range(1, 401))
+        return [record.value.rstrip(b" 0").split(b"\t")[own:] for record in records]
+
+    few, default = cycled(seed_records=150), cycled()
+    assert few[:250] == few[150:]
+    assert few[:149] == default[:149], "the first records are the same"
+    assert default[149:250] != few[149:250]
+    assert cycled(seed_records=100_000) == default
+
+
 def test_bids_have_beams_references_and_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     many = {**SHORT, "events_per_window": 500, "limit": {"events": 46_000}, "flush_windows": False}
     [bids] = sent(monkeypatch, {**many, "workload": "nexmark_q1"})
@@ -139,6 +157,26 @@ def test_persons_and_auctions_have_beams_proportions(monkeypatch: pytest.MonkeyP
         assert max(0, newest - 999) <= seller <= newest + 10 or seller == newest // 100 * 100
         assert auction["reserve"] > auction["initialBid"]
         assert auction["expires"] > auction["dateTime"]
+
+
+@pytest.mark.parametrize("category", [10, 12, 0])
+def test_query_3_joins_auctions_of_one_category_or_of_all(
+    category: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(PARAMETERS, "nexmark_q3", {"category": category})
+    of, shape = named(f"nexmark_q3:category={category}"), workload_shape("nexmark_q3", monkeypatch)
+    persons, auctions = [[json.loads(one.value or b"") for one in records] for records in shape.inputs.values()]
+    states = {one["id"]: one["state"] for one in persons}
+    categories = {one["id"]: one["category"] for one in auctions}
+    results = [json.loads(one.value or b"") for one in shape.outputs["output"]]
+    joined = {id_ for one in results for id_ in one["auctionIds"]}
+    assert {categories[id_] for id_ in joined} == ({category} if category else {10, 11, 12, 13, 14})
+    assert {states[id_] for one in results for id_ in one["personIds"]} == {"OR", "ID", "CA"}
+    whole, found = reported(Topics(of), {**shape.inputs, **shape.outputs}, tmp_path / "whole")
+    assert (whole.verdicts[whole.guarantee], found) == (Verdict.PASS, {}), whole.reasons
+    lossy, found = reported(Topics(of), {**shape.inputs, **shape.lost}, tmp_path / "lossy")
+    assert lossy.verdicts[lossy.guarantee] is Verdict.FAIL
+    assert {name for name, _ in found} == {"missing"}
 
 
 @pytest.mark.parametrize("kind", ["wordcount", "distinct_count"])
