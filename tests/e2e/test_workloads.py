@@ -28,6 +28,7 @@ from testbed.run_files import SidecarFile, Topics
 from tests.integration.sidecar_fixtures import read_report
 from tests.tiers import full
 from tests.workload_count import Cell, Event, cells_of, deviations, event_of, pairs_of, violations, wrong_pairs
+from tests.workload_errors import WINDOW_MS, Errors, first_errors, further_errors
 from validator.config.load import load
 from validator.state.tables import StateTables
 from validator.stream.sidecar import Sidecar
@@ -39,10 +40,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(900)
 
-WINDOW_MS: Final = 10_000
 EVENTS: Final = 1_200
 AT_END: Final = ("--stop-at-end", "--close-at-end")
-ONE_OF_EACH_CLASS: Final = (Mutation.DROP, Mutation.DUPLICATE, Mutation.MISPLACE, Mutation.INVENT)
 CLASSES: Final = ("missing", "duplicate", "misplaced", "unknown_id")
 LATE: Final = {"lateness": {"share": 0.02, "beyond": "10s"}}
 FIRST_TIER: Final = ("nexmark_q8",)
@@ -55,21 +54,6 @@ PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     "shufflebench": {"rules": 60, "selectivity": 0.9, "zipf": 0.4, "output_rate": 3}
 }
 """Of workloads whose default values suit longer loads, and in which a result per event is a special case."""
-DAMAGE: Final = {
-    **dict.fromkeys(
-        ("nexmark_q5_count", "nexmark_q7", "nexmark_q4", "distinct_count"), (Mutation.DROP, Mutation.DUPLICATE)
-    ),
-    **dict.fromkeys(
-        ("nexmark_q20", "nexmark_q4_bids", "traffic_join"), (Mutation.DROP_CELL, Mutation.DUPLICATE_RESULT)
-    ),
-    "nexmark_q5_max": (Mutation.DROP, Mutation.DUPLICATE, Mutation.INVENT),
-}
-"""Other errors than one of each class. Where results have no ids, added ones would hide lost ones. If a result is a
-pair, its other id would be wrong, too. A window of `nexmark_q5_max` has one key."""
-FEW_RESULTS: Final = ("nexmark_q3", "nexmark_q7", "nexmark_q4")
-"""Workloads with so few results that a share of them may be none."""
-BY_OTHERS: Final = ("session_window",)
-"""Judged by tests/e2e/test_mutations.py, which knows how sessions merge."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +66,7 @@ class Case:
     spark: SparkSession
     folder: Path
 
-    def run(self, name: str, mutations: tuple[Mutation, ...]) -> tuple[int, dict[str, Any]]:
+    def run(self, name: str, mutations: Errors) -> tuple[int, dict[str, Any]]:
         """Run an engine over the input topics and the sidecar over all. Return exit status and report."""
         folder, topics = self.folder / name, Topics(self.workload, f"{name}-{self.workload.kind}-")
         folder.mkdir()
@@ -179,23 +163,6 @@ def has_late_events(workload: Workload) -> bool:
     return not (workload.operator(WINDOW_MS) or workload.aggregates or workload.follows)
 
 
-def further(workload: Workload) -> tuple[Mutation, ...]:
-    """The other errors that the results of a workload can have."""
-    operator = workload.operator(WINDOW_MS).get("operator")
-    if workload.kind in FEW_RESULTS:
-        return ()
-    if operator == "interval":
-        return (Mutation.ABORT,)
-    if not workload.has_ids:
-        return (Mutation.MISPLACE_COPY, Mutation.ABORT)
-    impossible = {Mutation.SWAP} if operator == "passthrough" else set()
-    if Mutation.MISPLACE not in DAMAGE.get(workload.kind, ONE_OF_EACH_CLASS):
-        impossible.add(Mutation.MISPLACE_COPY)
-    return tuple(
-        one for one in (Mutation.ALTER, Mutation.SWAP, Mutation.MISPLACE_COPY, Mutation.ABORT) if one not in impossible
-    )
-
-
 CAUSES: Final = {
     "missing": {Mutation.DROP, Mutation.DROP_CELL, Mutation.MISPLACE, Mutation.ALTER, Mutation.SWAP, Mutation.ABORT},
     "duplicate": {Mutation.DUPLICATE, Mutation.DUPLICATE_RESULT, Mutation.SWAP},
@@ -209,10 +176,12 @@ def cell_of(workload: Workload, deed: AppliedMutation) -> Cell:
     operator, [key] = workload.operator(WINDOW_MS).get("operator"), deed.key
     if operator == "running_aggregate":
         return None, json.dumps([key, str(deed.id)], separators=(",", ":"))
-    return deed.window_start_ms // WINDOW_MS * WINDOW_MS if operator == "passthrough" else deed.window_start_ms, key
+    # Results name other starts than the sidecar: the time of their event, or of the first one of their session.
+    grid_ms = {"passthrough": WINDOW_MS, "session": workload.operator(WINDOW_MS).get("gap_ms", 0)}.get(str(operator), 1)
+    return deed.window_start_ms // grid_ms * grid_ms, key
 
 
-KINDS: Final = [kind for kind in built() if kind not in BY_OTHERS]
+KINDS: Final = list(built())
 
 
 @pytest.fixture
@@ -252,12 +221,12 @@ def test_a_correct_engine_passes_and_each_error_is_found_where_it_is(case: Case)
     assert (counts["late"] > 0) is has_late_events(case.workload)
     assert {name: counts[name] for name in CLASSES} == dict.fromkeys(CLASSES, 0)
 
-    each_is_found(case, "mutant", DAMAGE.get(case.workload.kind, ONE_OF_EACH_CLASS))
-    if damage := further(case.workload):
+    each_is_found(case, "mutant", first_errors(case.workload))
+    if damage := further_errors(case.workload):
         each_is_found(case, "further", damage)
 
 
-def each_is_found(case: Case, name: str, damage: tuple[Mutation, ...]) -> None:
+def each_is_found(case: Case, name: str, damage: Errors) -> None:
     """Run a mutant with errors. Assert that the sidecar finds all of them, and nothing else."""
     status, report = case.run(name, damage)
     found = violations(StateTables(case.folder / name / "state"))

@@ -18,6 +18,7 @@ from tests.engines.killed_workloads import KILLED
 from tests.unit.sent_records import Sent, digest, sent
 from tests.unit.workload_shapes import PARAMETERS, reported, workload_shape
 from tests.workload_count import event_of
+from tests.workload_errors import listed
 from validator.model.classes import Verdict
 
 pytestmark = pytest.mark.unit
@@ -227,7 +228,7 @@ def table() -> str:
         if one.follows is not None:
             meaning += f"; after `{one.follows.kind}`"
         rows.append(f"| `{kind}` | {meaning} | {streams} | {inputs}, {state} | {engines} |")
-    return "\n".join(rows) + "\n"
+    return "\n".join(rows) + "\n\nThese [mutations](#mutations) of their results are found exactly:\n" + listed()
 
 
 def test_the_table_of_workloads_is_that_of_the_classes() -> None:
