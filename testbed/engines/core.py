@@ -178,6 +178,11 @@ class Core(ABC):
         self._partitions[partition].idle = True
         self.advance()
 
+    def wake(self) -> None:
+        """Let all partitions hold the watermark again."""
+        for state in self._partitions.values():
+            state.idle = False
+
     def advance(self) -> None:
         """Move the watermark as far as the partitions allow, and produce the results that this closes."""
         active = [p for p in self._partitions.values() if not p.idle]

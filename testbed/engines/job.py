@@ -177,6 +177,8 @@ class Job:
                 ends_of_left_out[partition] = found.offset + 1
             else:
                 by_partition.setdefault(partition, []).extend(found)
+        if by_partition:
+            self._notice_silence()
         for partition, records in by_partition.items():
             self._at_end_since.pop(partition, None)
             self._core.process(partition, records)
@@ -201,13 +203,22 @@ class Job:
             self._at_end_since.setdefault(partition, time.monotonic())
 
     def _notice_idle(self) -> None:
+        for partition in self._idle(time.monotonic()):
+            self._core.set_idle(partition)
+
+    def _notice_silence(self) -> None:
+        """If all partitions were idle, their source had paused, or this process. They go on together, but what is read
+        first may be of one only: each of the others gets the full time again."""
+        now = time.monotonic()
+        if len(self._idle(now)) == len(self._decoders):
+            self._core.wake()
+            self._at_end_since = dict.fromkeys(self._at_end_since, now)
+
+    def _idle(self, now: float) -> list[PartitionId]:
         idle_after = self._settings.idle_after_seconds
         if idle_after is None:
-            return
-        now = time.monotonic()
-        for partition, since in self._at_end_since.items():
-            if now - since >= idle_after:
-                self._core.set_idle(partition)
+            return []
+        return [partition for partition, since in self._at_end_since.items() if now - since >= idle_after]
 
     def _reject(self, message: Message) -> None:
         self._skipped += 1

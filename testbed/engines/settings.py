@@ -135,8 +135,8 @@ class EngineSettings(BaseModel):
     allowed_lateness_ms: int = Field(default=0, ge=0)
     """Event time from the end of a window to its result. A window has one result."""
     idle_after_seconds: float | None = Field(default=10.0, ge=0)
-    """A partition that is read to its end and has no data for this long leaves the watermark; None: no partition does.
-    """
+    """A partition that is read to its end and has no data for this long, while another one has, leaves the watermark;
+    None: no partition does."""
     commit_interval_seconds: float = Field(default=1.0, ge=0)
     transaction_timeout_seconds: float = Field(default=30.0, gt=0)
     session_timeout_seconds: float = Field(default=6.0, gt=0)
