@@ -7,7 +7,9 @@ read before the commit have their results.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort_right
 from collections.abc import Callable
+from operator import attrgetter
 from typing import NamedTuple
 
 from testbed.engines.core import EventId, Key, Partition, PartitionId, PartitionProgress, Record, Result, UnwindowedCore
@@ -17,6 +19,9 @@ from testbed.engines.join import is_right
 class _Event(NamedTuple):
     id: EventId
     time_ms: int
+
+
+_TIME = attrgetter("time_ms")
 
 
 class IntervalCore(UnwindowedCore):
@@ -36,12 +41,18 @@ class IntervalCore(UnwindowedCore):
         self._before_ms, self._after_ms = before_ms, after_ms
         self._right_prefix = right_prefix
         self._events: dict[PartitionId, dict[Key, list[_Event]]] = {}
+        """In the order of their times, as keys may have many."""
         self._first_offsets: dict[PartitionId, int] = {}
 
     def _insert(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
         mine, of_right = _Event(event_id, time_ms), is_right(event_id, self._right_prefix)
+        before_ms, after_ms = self._before_ms, self._after_ms
+        if of_right:
+            before_ms, after_ms = after_ms, before_ms
         for events in self._events.values():
-            for other in events.get(key, ()):
+            others = events.get(key, [])
+            first = bisect_left(others, time_ms - before_ms, key=_TIME)
+            for other in others[first : bisect_right(others, time_ms + after_ms, first, key=_TIME)]:
                 if is_right(other.id, self._right_prefix) != of_right:
                     self._join(key, *((other, mine) if of_right else (mine, other)))
         self._restore(state, (offset, key, time_ms, event_id))
@@ -51,14 +62,13 @@ class IntervalCore(UnwindowedCore):
         end_ms = None if self._own_end is None else self._own_end(left.id)
         if end_ms is not None and right.time_ms > end_ms:
             return
-        if -self._before_ms <= right.time_ms - left.time_ms <= self._after_ms:
-            ids, times_ms = (left.id, right.id), (left.time_ms, right.time_ms)
-            self._answers.append(Result(left.time_ms, left.time_ms, key, ids, times_ms))
+        ids, times_ms = (left.id, right.id), (left.time_ms, right.time_ms)
+        self._answers.append(Result(left.time_ms, left.time_ms, key, ids, times_ms))
 
     def _restore(self, state: Partition, record: Record) -> None:
         offset, key, time_ms, event_id = record
         self._first_offsets.setdefault(state.id, offset)
-        self._events[state.id].setdefault(key, []).append(_Event(event_id, time_ms))
+        insort_right(self._events[state.id].setdefault(key, []), _Event(event_id, time_ms), key=_TIME)
 
     def _first_offset(self, state: Partition) -> int:
         return self._first_offsets.get(state.id, state.next_offset)
