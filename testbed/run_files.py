@@ -124,11 +124,7 @@ class SidecarFile:
             {
                 "topic": to,
                 **({"input": topic} if len(streams) > 1 else {}),
-                "fields": {
-                    name: path
-                    for name, path in (stream.late_fields or stream.fields).items()
-                    if name != "id" or has_ids
-                },
+                "fields": {name: path for name, path in stream.set_aside.items() if name != "id" or has_ids},
             }
             for stream, topic, to in streams
         ]

@@ -28,7 +28,6 @@ class NexmarkQ4Winners(Stage, Tumbling):
             late="lateAuctionBids",
         ),
     )
-    sets_aside: ClassVar[bool] = False
     aggregates: ClassVar[Mapping[str, str]] = {"price": "max(price)"}
     states_beside_ids: ClassVar[bool] = True
     carried: ClassVar[tuple[str, ...]] = ("category",)

@@ -31,7 +31,6 @@ class NexmarkQ5Max(Stage, Tumbling):
             late="lateBidCounts",
         ),
     )
-    sets_aside: ClassVar[bool] = False
     aggregates: ClassVar[Mapping[str, str]] = {"bids": "max(bids)"}
     states_beside_ids: ClassVar[bool] = True
 

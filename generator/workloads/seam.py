@@ -55,6 +55,12 @@ class Stream:
     """The fields of late events; empty: those of the events. Late events are JSON."""
 
     @property
+    def set_aside(self) -> dict[str, Any]:
+        """The sidecar's fields of late events. An id of several fields is an array there."""
+        several = {"id": [f"id.{place}" for place in range(len(self.id_paths))]} if self.id_paths else {}
+        return several | dict(self.late_fields or self.fields)
+
+    @property
     def is_split(self) -> bool:
         """Whether a field has the words that are the keys."""
         return self.has_words and self.matched is None

@@ -30,7 +30,6 @@ class TrafficChanges(Stage, Sliding):
             late="latePoints",
         ),
     )
-    sets_aside: ClassVar[bool] = False
     changes: ClassVar[tuple[str, ...]] = ("flow", "speed")
 
     def operator(self, window_ms: int) -> dict[str, Any]:

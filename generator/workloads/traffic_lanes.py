@@ -27,6 +27,5 @@ class TrafficLanes(Stage, Tumbling):
             late="lateLanes",
         ),
     )
-    sets_aside: ClassVar[bool] = False
     aggregates: ClassVar[Mapping[str, str]] = {"lanes": "count", "flow": "sum(flow)", "speed": "avg(speed)"}
     states_beside_ids: ClassVar[bool] = True

@@ -235,7 +235,11 @@ def aggregated(what: str, rows: Sequence[Mapping[str, Any]]) -> int | float | No
 
 
 def event_bytes(
-    event_id: EventId, key: tuple[str, ...], time_ms: int, stream: Stream = _CLICKS, more: Mapping[str, Any] = _NOTHING
+    event_id: EventId | list[str],
+    key: tuple[str, ...],
+    time_ms: int,
+    stream: Stream = _CLICKS,
+    more: Mapping[str, Any] = _NOTHING,
 ) -> bytes:
     """Return a passthrough's result for an event, or a late event: its id, time and key, and ``more``."""
     time = timestamp_text(time_ms).decode()
@@ -249,7 +253,7 @@ def late_bytes(event: LateEvent, right_prefix: str | None = None, of: Workload =
     event_id = _bare(event.id, right_prefix) if on_right and right_prefix is not None else event.id
     stream = of.streams[-1 if on_right else 0]
     if not stream.late_fields:
-        return event_bytes(event_id, event.key, event.time_ms, stream)
+        return event_bytes(_listed((event_id,), stream)[0], event.key, event.time_ms, stream)
     time = timestamp_text(event.time_ms)
     if on_right:
         return b'{%b,"clickId":0,"clickTimestamp":"1970-01-01T00:00:00.000","updateId":%b,"updateTimestamp":"%b"}' % (

@@ -54,7 +54,7 @@ def work_options(settings: RealEngineSettings) -> dict[str, str]:
 
 
 def _fields(stream: Stream) -> dict[str, str]:
-    late = stream.late_fields or stream.fields
+    late = {"id": "id", **(stream.late_fields or stream.fields)}
     # PGVal's late events name both of its streams. The absent one has id 0, and the epoch as its time.
     absent = [one.late_fields for one in named("mst").streams if stream.late_fields and one.name != stream.name]
     return {

@@ -113,6 +113,25 @@ def test_each_stage_is_judged_by_itself(
         assert (shown.verdicts[shown.guarantee], found) == (Verdict.PASS, {}), shown.reasons
 
 
+@pytest.mark.parametrize("kind", ["traffic_lanes", "traffic_changes", "nexmark_q4_winners", "nexmark_q5_max"])
+def test_a_late_event_of_a_stage_is_judged(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    topics, inputs, _ = of_stages(kind, monkeypatch)[-1]
+    [(topic, records)] = inputs.items()
+    behind = {topic: log([*records[1:], records[0]])}
+    outputs = written(topics, behind)
+    [late] = [logged(outputs, name) for name in topics.late]
+    results = {topics.output: logged(outputs, topics.output)}
+    assert len(late) == 1
+    shown, found = reported(topics, {**behind, **results, topics.late[0]: late}, tmp_path / "told")
+    assert (shown.verdicts[shown.guarantee], found) == (Verdict.PASS, {}), shown.reasons
+    counts = shown.contributions
+    assert counts["late"] > 0
+    assert counts["processed"] + counts["late"] == counts["expected"]
+    shown, found = reported(topics, {**behind, **results, topics.late[0]: []}, tmp_path / "untold")
+    assert {name for name, _ in found} == {"missing"}
+    assert sum(found.values()) == counts["late"]
+
+
 def values_of(records: Iterable[Record]) -> list[dict[str, Any]]:
     return [json.loads(bytes(record.value or b"")) for record in records]
 

@@ -512,8 +512,9 @@ public record Work(String operator, List<Side> sides, String output, String key,
   }
 
   private static String eventText(String id, String key, String time, Event event, String rest) {
-    return "{\"" + key + "\":" + event.key + ",\"" + id + "\":" + event.id + ",\"" + time + "\":\""
-        + text(event.timeMs) + "\"" + rest + "}";
+    // The key may be the time. A JSON object has a name once.
+    String at = key.equals(time) ? "" : ",\"" + time + "\":\"" + text(event.timeMs) + "\"";
+    return "{\"" + key + "\":" + event.key + ",\"" + id + "\":" + event.id + at + rest + "}";
   }
 
   private static String text(long ms) {
