@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import yaml
+from confluent_kafka import KafkaException
 
 from generator.workloads.kinds import named
 from testbed.broker import BrokerError, EmbeddedBroker
@@ -45,6 +46,7 @@ from testbed.checkout import python_path
 from testbed.demo.files import EFFECTIVE_FILE
 from testbed.demo.load import load_until_stopped
 from testbed.demo.sidecar import DemoSidecar, is_settled
+from testbed.demo.stages import EarlierStages
 from testbed.engines.base import ProcessEngine, ReferenceEngine
 from testbed.engines.real import RealEngine, RealEngineSettings
 from testbed.engines.registry import REGISTRY, make_engine
@@ -150,6 +152,7 @@ class OneRun:
                 stack.enter_context(self._live.of(self._run))
                 pool = stack.enter_context(ThreadPoolExecutor(max_workers=1, thread_name_prefix="run"))
                 self._broker.create_topics(self._partitions)
+                earlier = self._start_earlier(stack)
                 sidecar = self._start_sidecar(stack)
                 load = self._preload(stack, sidecar)
                 engine = self._start_engine(stack, pool)
@@ -172,7 +175,8 @@ class OneRun:
                 self._until_load_ends(load)
                 summary: dict[str, Any] = json.loads((self._folder / "journal" / "summary.json").read_bytes())
                 sent, offered = summary["acknowledged"], summary["events_per_second"]
-                settled = self._until_settled(sidecar, sent, summary["kinds"].get("flush", 0))
+                expected, left_open = self._until_passed_on(earlier, sent, summary["kinds"].get("flush", 0))
+                settled = self._until_settled(sidecar, expected, left_open)
                 self.samples = [] if sampler is None else list(sampler.samples)
                 text = self._end_sidecar(sidecar)
             report: Report = json.loads(text)
@@ -192,6 +196,7 @@ class OneRun:
                 utilisation=utilisation(phases, self.samples, load_end_us, os.cpu_count() or 1),
                 settled=settled, read_back=read_back, processor_seconds=self._used(),
                 offered_per_second=offered, phases_begin_us=begin_us,
+                passed_on=expected if earlier else None,
                 planned_per_second=self._plan.rate if self._plan.rate_section is None else None,
             ), text  # fmt: skip
         finally:
@@ -213,6 +218,16 @@ class OneRun:
             self._look()
             self._stop.pause()
         return load
+
+    def _start_earlier(self, stack: ExitStack) -> EarlierStages:
+        """Start the stages before the judged one."""
+        earlier = EarlierStages(
+            self._topics, self._partitions, self._plan.window_ms, group=self._run.name,
+            bootstrap_servers=self._broker.bootstrap_servers, folder=self._folder,
+        )  # fmt: skip
+        stack.callback(earlier.kill)
+        self._watched += earlier.start()
+        return earlier
 
     def _start_sidecar(self, stack: ExitStack) -> DemoSidecar:
         plan, cell = self._plan, self._run.cell
@@ -272,7 +287,8 @@ class OneRun:
         if cell.engine == REFERENCE:
             settings = topics.engine(
                 servers, plan.window_ms, node=node,
-                group=self._run.name, guarantee=cell.guarantee, idle_after_seconds=2.0,
+                group=self._run.name, guarantee=cell.guarantee,
+                idle_after_seconds=self._idle_after_seconds,
                 commit_interval_seconds=times.commit_interval_seconds,
                 transaction_timeout_seconds=times.transaction_timeout_seconds,
                 session_timeout_seconds=times.session_timeout_seconds,
@@ -288,6 +304,14 @@ class OneRun:
             max_disorder_ms=REGISTRY[cell.engine].slack_ms, timeouts=times, poison=plan.poison,
         )  # fmt: skip
         return make_engine(cell.engine, real, folder)
+
+    @property
+    def _idle_after_seconds(self) -> float:
+        """An earlier stage writes once in a window, and on a busy machine in bursts, to one partition after the other:
+        the engine must not take the other one for idle, which would make its events late."""
+        if not self._topics.workload.follows:
+            return 2.0
+        return max(2.0 + self._plan.window, self._plan.missing_after / 3)
 
     @property
     def _node(self) -> Node | None:
@@ -454,6 +478,22 @@ class OneRun:
             self._stop.pause()
         if load.returncode != 0:
             raise RunFailed(f"The load generator ended with status {load.returncode}:\n{load.last_lines()}")
+
+    def _until_passed_on(self, earlier: EarlierStages, sent: int, left_open: int) -> tuple[int, int]:
+        """Wait until the earlier stages have read all ``sent`` events. Return how many events the judged stage has, and
+        how many of them windows may leave open. Raises RunFailed."""
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        if not earlier:
+            return sent, left_open
+        try:
+            while lag := earlier.lag():
+                if time.monotonic() > deadline:
+                    raise RunFailed(f"The earlier stages had {lag:,} events left to read; lower the rate.")
+                self._look()
+                self._stop.pause(_LOOK_SECONDS)
+            return earlier.events()
+        except KafkaException as error:
+            raise RunFailed(f"The offsets of the earlier stages cannot be read ({error}).") from error
 
     def _until_settled(self, sidecar: DemoSidecar, sent: int, left_open: int) -> bool:
         """Wait until all ``sent`` events are read, and all but ``left_open`` judged. Returns whether this was in

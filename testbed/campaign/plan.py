@@ -388,10 +388,7 @@ class CampaignPlan(Section):
                 f"phases.control is shorter than {CONTROL_WINDOWS_LEAST} windows and gives no baseline: the "
                 f"recovery detector averages the rate over {RATE_WINDOWS} windows; lengthen phases.control"
             )
-        for workload in map(named, self.workloads):
-            if workload.follows is not None:
-                first = workload.stages[0].kind
-                raise ValueError(f"{workload.kind} reads the results of another engine; use {first}, or the demo")
+        for workload in (named(text).stages[0] for text in self.workloads):  # of a chain: the stage with the load
             if workload.kind == TrafficJoin.kind and self.keys != PAGES:
                 # Its load has as many lanes as events of this many pages.
                 raise ValueError(f"keys must be {PAGES} with {workload.kind}, whose load has its own lanes; set it")

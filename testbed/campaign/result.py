@@ -134,6 +134,8 @@ class RunResult(_Record):
     """What the load generator sent, in events per second."""
     planned_per_second: float | None = None
     """The rate of the plan; None: it is not constant."""
+    passed_on: int | None = None
+    """The events that the earlier stages of a chain made of those that were sent; None: the workload has none."""
     latencies: dict[str, dict[str, dict[str, float]]] = {}
     """Definition -> phase -> percentiles and other numbers of the latencies of its results, in seconds."""
     wrong_median_seconds: float | None = None
@@ -149,9 +151,14 @@ class RunResult(_Record):
         return sum(one.recovered is True for one in self.faults or (self.cost,))
 
     @property
+    def given(self) -> int:
+        """The number of events that the engine was given."""
+        return self.sent if self.passed_on is None else self.passed_on
+
+    @property
     def lost_ratio(self) -> float | None:
-        """Lopez': lost events, as a share of those that were sent."""
-        return None if self.missing is None or not self.sent else self.missing / self.sent
+        """Lopez': lost events, as a share of those that were given."""
+        return None if self.missing is None or not self.given else self.missing / self.given
 
     @property
     def durability_index(self) -> float | None:
@@ -163,14 +170,14 @@ class RunResult(_Record):
     def processor_seconds_per_million(self) -> float | None:
         """Processor seconds of the engine for a million events; None if they were not sampled."""
         used = self.processor_seconds.get("engine")
-        return None if used is None or not self.sent else used * 1e6 / self.sent
+        return None if used is None or not self.given else used * 1e6 / self.given
 
 
 def result_of(
     run: Run, report: Report, *, started: str, seconds: float, sent: int, settled: bool,
     read_back: ReadBack | None, processor_seconds: Mapping[str, float] | None = None,
     offered_per_second: float | None = None, planned_per_second: float | None = None,
-    phases_begin_us: int | None = None,
+    phases_begin_us: int | None = None, passed_on: int | None = None,
     latencies: dict[str, dict[str, dict[str, float]]] | None = None, stages: Sequence[Stages] = (),
     predicted: Sequence[int | None] = (), wrong: Sequence[float] = (), utilisation: Mapping[str, float] | None = None,
 ) -> RunResult:  # fmt: skip
@@ -194,7 +201,7 @@ def result_of(
         wrong_median_seconds=median(wrong) if wrong else None, wrong_most_seconds=max(wrong, default=None),
         read_back=read_back, processor_seconds=dict(processor_seconds or {}),
         offered_per_second=offered_per_second, planned_per_second=planned_per_second,
-        phases_begin_us=phases_begin_us, axes=cell.axes, latencies=latencies or {},
+        passed_on=passed_on, phases_begin_us=phases_begin_us, axes=cell.axes, latencies=latencies or {},
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from typing import Final
 from testbed import run_files
 from testbed.demo import measures
 from testbed.demo.options import DemoPlan
+from testbed.demo.stages import TRANSACTION_SECONDS
 from testbed.demo.targets import WORKERS
 from testbed.engines.real import LOCAL, RealEngineSettings, Timeouts
 from testbed.engines.registry import REGISTRY
@@ -30,8 +31,6 @@ OVERDUE_AFTER_SECONDS: Final = 3
 MISSING_AFTER_SECONDS: Final = 10
 REAL_MISSING_AFTER_SECONDS: Final = 45
 """A real engine needs 5 to 20 s after a kill until it produces results. Meanwhile results are overdue, not lost."""
-TRANSACTION_SECONDS: Final = 10.0
-"""Timeout of a transaction of the reference engine. If the broker dies, the worker waits this long and restarts."""
 RESULT_BEFORE_COMMIT: Final = ("flink", "kafka_streams")
 """Real engines that produce a result when its window closes, independently of their commits."""
 FIRST_RESULT_SECONDS: Final = 20.0

@@ -20,6 +20,7 @@ from testbed.demo.brokers import DemoBrokers
 from testbed.demo.files import (
     BROKER_SETTINGS,
     EVENTS_PER_SECOND,
+    GROUP,
     missing_after_seconds,
     start_prometheus,
     topics,
@@ -95,7 +96,10 @@ class Demo:
 
     def _run_in(self, stack: ExitStack, pool: ThreadPoolExecutor) -> int:
         brokers = self._start_brokers(stack, pool)
-        earlier = self._earlier = EarlierStages(self._plan, brokers.first.bootstrap_servers, self._folder)
+        earlier = self._earlier = EarlierStages(
+            self._plan.topics, topics(self._plan), window_seconds(self._plan) * 1000, group=GROUP,
+            bootstrap_servers=brokers.first.bootstrap_servers, folder=self._folder,
+        )  # fmt: skip
         stack.callback(earlier.kill)
         self._watched += earlier.start()
         engine = self._start_engine(stack, brokers.first)
@@ -303,7 +307,7 @@ class Demo:
         self._screen.say(f"the load has ended with {expected:,} events; waiting until the last windows are judged")
         patience = missing_after_seconds(self._plan) + SETTLE_SECONDS_MAX
         deadline = time.monotonic() + patience
-        if self._earlier is not None and self._plan.topics.stages[1:]:
+        if self._earlier:
             while self._earlier.lag() and time.monotonic() < deadline:
                 self._look()
                 self._stop.pause()

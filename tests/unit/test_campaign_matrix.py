@@ -69,7 +69,8 @@ ROOT = Path(__file__).parents[2]
             "hot_share is a parameter of nexmark_q5 and a key of the plan; remove one.",
         ),
         ({"workloads": ["traffic_join"], "keys": 12}, "keys must be 6 with traffic_join"),
-        ({"workloads": ["nexmark_q5_max"]}, "nexmark_q5_max reads the results of another engine; use nexmark_q5_count"),
+        ({"workloads": ["traffic_lanes"], "keys": 12}, "keys must be 6 with traffic_join"),
+        ({"workloads": ["nexmark_q5_max"], "rate": 6, "window": "500ms"}, "in every window of nexmark_q5_count; "),
     ],
 )
 def test_a_plan_that_cannot_be_used_is_refused_in_one_sentence(changes: dict[str, Any], sentence: str) -> None:

@@ -21,7 +21,7 @@ from testbed.campaign.table import COLUMNS, table
 from testbed.campaign.utilisation import utilisation
 from testbed.campaign.wrong import durations
 from testbed.run_files import SidecarFile
-from tests.unit.campaign_results import plan, report
+from tests.unit.campaign_results import fake, plan, report
 from validator.state.tables import VIOLATIONS_SCHEMA, StateTables, Table
 
 pytestmark = pytest.mark.unit
@@ -203,3 +203,11 @@ def test_every_measure_is_in_the_table_the_csv_file_and_the_report() -> None:
     for column in COLUMNS:
         names = (column.title, f"{column.name}_median", escape(column.title))
         assert [name for name, text in zip(names, texts, strict=True) if name not in text] == []
+
+
+def test_losses_and_processor_time_of_a_stage_are_of_the_events_that_it_had() -> None:
+    of = plan()
+    first = fake(runs(matrix(of).cells, of)[0], missing=5, processor_seconds={"engine": 2.0})
+    assert (first.lost_ratio, first.processor_seconds_per_million) == (0.005, 2000.0)
+    later = first.model_copy(update={"passed_on": 500})
+    assert (later.lost_ratio, later.processor_seconds_per_million) == (0.01, 4000.0)

@@ -15,7 +15,8 @@ from generator.sections import SingleBurstRate
 from testbed.campaign import one_run
 from testbed.campaign.cell import Cell
 from testbed.campaign.matrix import Run
-from testbed.campaign.one_run import OneRun, is_measured
+from testbed.campaign.one_run import OneRun, RunFailed, is_measured
+from testbed.demo import stages as demo_stages
 from testbed.engines.base import ReferenceEngine
 from testbed.engines.effective import Effective
 from testbed.engines.flink import FlinkEngine
@@ -167,3 +168,43 @@ def test_the_parameters_of_a_workload_reach_load_engine_and_sidecar(
     with ExitStack() as stack:
         run._start_load(stack)
     assert generator.config.load(tmp_path / "load.yaml").workload == made[0].configured
+
+
+def test_a_stage_of_a_chain_reads_what_reference_engines_make_of_the_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1", process=None)
+    of = plan(engines=["flink"], workloads=["traffic_changes"])
+    name = "traffic_changes"
+    run = OneRun(Run(Cell("flink", name, "exactly_once", "none"), 1, 7), of, [broker], tmp_path, Stop(), print)
+    made: list[EngineSettings] = []
+
+    def engine(settings: EngineSettings, folder: Path) -> Any:
+        made.append(settings)
+        assert folder.parent == tmp_path
+        return SimpleNamespace(start=lambda: None, kill=lambda: None, process=lambda _: "a process")
+
+    monkeypatch.setattr(demo_stages, "ReferenceEngine", engine)
+    with ExitStack() as stack:
+        earlier = run._start_earlier(stack)
+    assert earlier
+    assert list(map(str, run._watched)) == ["a process"] * 2
+    judged: list[RealEngineSettings] = []
+    monkeypatch.setattr(one_run, "make_engine", lambda _name, given, _folder: judged.append(given))
+    run._make_engine()
+    prefix = f"{run._run.name}-"
+    assert [one.workload.kind for one in made] == ["traffic_join", "traffic_lanes"]
+    assert made[0].inputs == (f"{prefix}flow", f"{prefix}speed")
+    assert (made[0].output, made[1].output) == (*made[1].inputs, judged[0].input)
+    assert len({*(one.group for one in made), judged[0].group}) == 3
+    assert {one.input for one in judged} | {made[0].output, *made[0].inputs} <= run._partitions.keys()
+    monkeypatch.setattr(earlier, "lag", lambda: 0)
+    monkeypatch.setattr(earlier, "events", lambda: (70, 4))
+    assert run._until_passed_on(earlier, 9000, 6) == (70, 4)
+    monkeypatch.setattr(earlier, "lag", lambda: 1200)
+    monkeypatch.setattr(one_run, "SETTLE_SECONDS_MAX", 0.0)
+    run._watched.clear()
+    with pytest.raises(RunFailed, match="had 1,200 events left to read; lower the rate"):
+        run._until_passed_on(earlier, 9000, 6)
+    alone = run_of("flink", tmp_path / "alone")
+    assert alone._until_passed_on(alone._start_earlier(ExitStack()), 9000, 6) == (9000, 6)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from generator.workloads.kinds import built, named
+from testbed.demo.stages import left_open
 from testbed.engines.core import LateEvent, Result
 from testbed.engines.mutations import AppliedMutation, EmittedResult, Mutation, Rates, mutate
 from testbed.run_files import Topics
@@ -130,6 +131,21 @@ def test_a_late_event_of_a_stage_is_judged(kind: str, monkeypatch: pytest.Monkey
     shown, found = reported(topics, {**behind, **results, topics.late[0]: []}, tmp_path / "untold")
     assert {name for name, _ in found} == {"missing"}
     assert sum(found.values()) == counts["late"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "least", "most"),
+    [
+        ("traffic_lanes", 1, 2),  # the newest window, and that of a partition whose newest event is a window older
+        ("traffic_changes", 3 + 2 + 1, 3 + 3 + 2 + 1),
+        ("nexmark_q4_winners", 2, 3),
+    ],
+)
+def test_windows_that_no_later_event_closes_stay_open(kind: str, least: int, most: int) -> None:
+    operator = named(kind).operator(WINDOW_MS)
+    times_ms = [number * WINDOW_MS for number in range(40)]
+    assert least <= left_open(times_ms, operator, WINDOW_MS) <= most
+    assert left_open([], operator, WINDOW_MS) == 0
 
 
 def values_of(records: Iterable[Record]) -> list[dict[str, Any]]:
