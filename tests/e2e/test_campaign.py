@@ -167,3 +167,22 @@ def test_recurrent_kills_of_an_engine_that_starts_on_a_backlog_are_one_row(tmp_p
     assert first > 4.0, "half of the backlog: its windows waited for the engine"
     [row] = csv.DictReader((loaded.results / "table.csv").read_text(encoding="utf-8").splitlines())
     assert (row["fault"], row["faults_median"], row["runs_done"]) == ("kills", "2", "1")
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_a_campaign_judges_a_stage_of_a_chain(tmp_path: Path) -> None:
+    plan, scratch = tmp_path / "chain.yaml", tmp_path / "scratch"
+    scratch.mkdir()
+    chain = {"workloads": ["traffic_lanes"], "guarantees": ["exactly_once"], "faults": ["crash"], "parallelism": 1}
+    plan.write_text(yaml.safe_dump({**PLAN, **chain}), encoding="utf-8")
+    loaded = load(plan)
+    [run] = runs(matrix(loaded).cells, loaded)
+    with campaign(plan, scratch) as process:
+        assert process.wait(SECONDS_MAX) == 0, (tmp_path / "said.log").read_text(errors="replace")
+    assert left(scratch) == []
+    found = read(loaded.results, run)
+    assert found is not None
+    assert found.settled
+    assert (found.missing, found.duplicate, found.incorrect) == (0, 0, 0)
+    assert (found.handled_ratio, found.verdicts["exactly_once"]) == (1.0, "pass")
