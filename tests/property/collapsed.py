@@ -143,11 +143,13 @@ def collapsed_case(
         roles = {state.role for step in named.history.steps for state in step.partitions}
         if named.history.timing.duplicates == "collapse" and roles.isdisjoint(SIDE_CHANNELS):
             break
-    found = valued(Case(other, causal, named.history), replace(named, history=_anonymous(named.history)), aggregates)
+    found = valued(Case(other, causal, named.history), replace(named, history=in_numbers(named.history)), aggregates)
     return CollapsedCase(found.seed, causal, found.history, found.aggregates, found.values)
 
 
-def _anonymous(history: History) -> History:
+def in_numbers(history: History) -> History:
+    """The same history, in which results do not name events."""
+
     def counted(record: Record) -> Record:
         if not isinstance(record, ResultRecord):
             return record

@@ -28,7 +28,6 @@ from tests.property.matched import matched_case
 from tests.property.passthrough import passthrough_case
 from tests.property.repeated import repeated_case
 from tests.property.replacing import replacing_case
-from tests.property.replacing_values import replacing_values_case
 from tests.property.running import running_case
 from tests.property.sessions import counted_session_case, session_case
 from tests.property.sliding import sliding_case
@@ -36,6 +35,7 @@ from tests.property.spark_agreement import Tally, closing_differences, compare, 
 from tests.property.spark_core import Judged, Row
 from tests.property.spark_histories import Case, Opinion, all_opinions
 from tests.property.tables import AVERAGES, table_case
+from tests.property.updated import updated_case, updated_collapsed_case
 from tests.property.valued import OF_IDS, SUMS, WITHOUT_COUNT, valued_case, valued_session_case
 from tests.property.zoned import zoned_case
 from tests.tiers import full
@@ -73,13 +73,19 @@ TWINS: Final[dict[str, Twin]] = {
     "rows-of-tables": table_case,
     "values": valued_case,
     "values-beside-ids": beside_case,
-    "values-cumulative": replacing_values_case,
+    "values-cumulative": updated_case,
+    "values-cumulative-of-different-events": updated_collapsed_case,
+    "values-cumulative-of-ids": partial(updated_case, aggregates=OF_IDS),
+    "values-cumulative-sums": partial(updated_case, aggregates=SUMS),
+    "values-cumulative-uncounted": partial(updated_case, aggregates=WITHOUT_COUNT),
     "values-of-keys": keyed_values_case,
     "values-of-keys-every": partial(keyed_values_case, every=EVERY),
     "values-of-keys-sums": partial(keyed_values_case, aggregates=SUMS),
     "values-of-keys-uncounted": partial(keyed_values_case, aggregates=WITHOUT_COUNT),
     "values-of-tables": partial(table_case, aggregates=AVERAGES),
     "values-sessions": valued_session_case,
+    "values-sliding": partial(updated_case, slides=True, updates=False),
+    "values-sliding-cumulative": partial(updated_case, slides=True),
     "values-of-different-events": collapsed_case,
     "values-of-events": repeated_case,
     "values-of-events-counted": partial(repeated_case, width=0),
@@ -90,8 +96,9 @@ TWINS: Final[dict[str, Twin]] = {
     "tumbling_window-zoned": zoned_case,
 }
 COMBINED: Final = (
-    *("counts", "counts-cumulative", "counts-sessions", "values-cumulative", "values-of-events-counted", "values-of-ids"),
-    *("values-sums", "values-uncounted", "values-of-keys-sums", "values-of-keys-uncounted", "rows-of-tables"),
+    *("counts", "counts-cumulative", "counts-sessions", "values-of-events-counted", "values-of-ids", "values-sums"),
+    *("values-uncounted", "values-of-keys-sums", "values-of-keys-uncounted", "rows-of-tables", "values-sliding"),
+    *(f"values-cumulative-{name}" for name in ("of-different-events", "of-ids", "sums", "uncounted")),
     *("rule_match", "rule_match-every"),
 )
 """Twins of which the first tier has each part."""
@@ -152,8 +159,8 @@ def test_the_core_agrees_with_its_reference_twin_after_every_step(
     # Beside tables and rules, where repeats are dropped, and with `every`, there are no topics of set-aside events.
     is_without = worlds.twin.endswith(("tables", "different-events", "every", "rule_match"))
     never |= {"late", "rejected"} if is_without else set()
-    # Results that stand for all events of their key repeat none.
-    never |= {"duplicate"} if worlds.twin == "values-of-keys-uncounted" else set()
+    # Newest results that stand for all events repeat none.
+    never |= {"duplicate"} if worlds.twin in ("values-of-keys-uncounted", "values-cumulative-uncounted") else set()
     assert not IS_STANDING or (
         [name for name in EXPECTED_CLASSES if not tally.classes[name] and name not in never] == []
     )
