@@ -54,39 +54,44 @@ class Counts:
         self.servers, self.window_ms, self.once = broker.bootstrap_servers, window_ms, once
         # A second of event time per round, so that windows close during the load.
         self._next_ms, self._step_ms = (int(time.time() * 1000) - 600_000, 1_000) if once else (0, 0)
-        self._closed_ms = 0
+        self.closed_ms = 0
         self.input, self.output = f"{name}-views", f"{name}-totals"
         # Else the broker writes the time of each record.
         broker.create_topics({self.input: PARTITIONS}, {"message.timestamp.type": "CreateTime"} if once else None)
         broker.create_topics({self.output: PARTITIONS})
         self._producer = Producer({"bootstrap.servers": self.servers, "log_level": 0, "linger.ms": 5})
 
+    def value(self) -> bytes:
+        """The value of the next event."""
+        return b"view"
+
     def send(self, rounds: int) -> None:
         """Send events of all keys, some more often than others."""
         for round_ in range(rounds):
             for number, key in enumerate(KEYS):
                 for _ in range(1 + (round_ + number) % 3):
-                    self._producer.produce(self.input, b"view", key.encode(), timestamp=self._next_ms)
+                    self._producer.produce(self.input, self.value(), key.encode(), timestamp=self._next_ms)
             assert self._producer.flush(30) == 0
             self._next_ms += self._step_ms
             time.sleep(0.1)
 
     def close(self) -> None:
         """Send a later event on each partition, so that the windows before it close."""
-        self._closed_ms = self._next_ms + 60_000
+        self.closed_ms = self._next_ms + 60_000
         for partition in range(PARTITIONS):
-            self._producer.produce(self.input, b"view", b"later", partition, timestamp=self._closed_ms)
+            self._producer.produce(self.input, self.value(), b"later", partition, timestamp=self.closed_ms)
         assert self._producer.flush(30) == 0
 
     def owed(self) -> Counter[Cell]:
         """The number of events of each key and window that closes."""
         return Counter(
-            (message.key().decode(), self._start(message.timestamp()[1]))
+            (message.key().decode(), self.start(message.timestamp()[1]))
             for message in messages(self.servers, self.input)
-            if not self._closed_ms or message.timestamp()[1] < self._closed_ms
+            if not self.closed_ms or message.timestamp()[1] < self.closed_ms
         )
 
-    def _start(self, at_ms: int) -> int:
+    def start(self, at_ms: int) -> int:
+        """The start of the window of a time; 0 without windows."""
         return at_ms - at_ms % self.window_ms if self.window_ms else 0
 
     def stated(self) -> Counter[Cell]:

@@ -57,6 +57,8 @@ import org.apache.kafka.streams.state.Stores;
  *   <li>{@code passthrough}: a result for each event, with some of its fields.
  *   <li>{@code counts}: the DSL's own count of each key, or of each key and window, without ids. The cache of Kafka
  *       Streams may skip updates.
+ *   <li>{@code digests}: of each key and window the count of its events, which are integer ids, and the sums of
+ *       docs/evidence.md over them.
  * </ul>
  *
  * <p>Each input may have a filter. With {@code job.grace.ms}, {@code tumbling} uses the DSL, which accepts events for so
@@ -531,6 +533,26 @@ public final class KafkaStreamsJob {
     }
   }
 
+  private static void buildDigests(StreamsBuilder builder, Work work, Properties options) {
+    KTable<Windowed<String>, byte[]> totals = builder
+        .stream(work.sides().get(0).topic(), Consumed.with(Serdes.String(), Serdes.Long()))
+        .groupByKey()
+        .windowedBy(windows(work, options))
+        .aggregate(() -> new byte[3 * Long.BYTES], (key, id, total) -> {
+          ByteBuffer known = ByteBuffer.wrap(total);
+          long n = known.getLong();
+          long ids = known.getLong();
+          long squares = known.getLong();
+          n++; ids += id; squares += id * id;
+          return ByteBuffer.allocate(3 * Long.BYTES).putLong(n).putLong(ids).putLong(squares).array();
+        }, Materialized.with(Serdes.String(), Serdes.ByteArray()));
+    closing(totals, options).toStream().mapValues(total -> {
+      ByteBuffer known = ByteBuffer.wrap(total);
+      return "{\"n\":" + known.getLong() + ",\"ids\":" + known.getLong() + ",\"squares\":" + known.getLong() + "}";
+    }).to(work.output(),
+        Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, work.windowMs()), Serdes.String()));
+  }
+
   /**
    * The DSL's windows of one input, which is not shuffled: stream time is that of the partition. A cell is the key of
    * its events, and then each of them.
@@ -621,6 +643,8 @@ public final class KafkaStreamsJob {
     StreamsBuilder builder = new StreamsBuilder();
     if (job.work.operator().equals("counts")) {
       buildCounts(builder, job.work, options);
+    } else if (job.work.operator().equals("digests")) {
+      buildDigests(builder, job.work, options);
     } else if (options.containsKey(GRACE_MS)) {
       buildWindows(builder, job.work, options);
     } else {
