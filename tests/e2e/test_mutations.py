@@ -7,7 +7,8 @@ cell and id. For tumbling windows, each mutation has a mutant of its own. Other 
 and one with an error of each class, each on separate ids.
 
 Without ids, errors of a cell add up: of its record, the mutant's errors in each cell give the number and the sum that
-its results state.
+its results state. With values beside ids, a result states the values of the events that it should have used: where the
+ids that it lists have others, it is inconsistent.
 
 `STREAMPROOF_WRITE=1 python -m pytest tests/e2e/test_mutations.py` rewrites docs/mutations.md.
 """
@@ -35,6 +36,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from generator import config as generator_config
 from generator import journal
 from generator.run import generate
+from generator.wire import timestamp_text
 from testbed.engines import truth
 from testbed.engines.base import MutantEngine
 from testbed.engines.mutations import OF_A_RESULT, AppliedMutation, Mutation
@@ -54,6 +56,7 @@ pytestmark = pytest.mark.timeout(600)
 PAGE: Final = Path(__file__).parents[2] / "docs" / "mutations.md"
 CLASSES: Final = ("missing", "duplicate", "misplaced", "unknown_id")
 CLASSES_OF_VALUES: Final = ("missing", "duplicate", "wrong_value")
+CLASSES_BESIDE_IDS: Final = (*CLASSES, "inconsistent")
 SHARES: Final = {True: 0.15, False: 0.05}
 """Share of results, and of ids, that a mutation affects."""
 Names = tuple[str, ...]
@@ -92,6 +95,7 @@ BROKEN_BY: Final[Mapping[str, tuple[str, str, str]]] = {
     "duplicate": (FAIL, PASS, FAIL),
     "unknown_id": (FAIL, FAIL, FAIL),
     "wrong_value": (FAIL, FAIL, FAIL),
+    "inconsistent": (FAIL, FAIL, FAIL),
 }
 WITHOUT_COUNT: Final = (UNKNOWN, UNKNOWN, FAIL)
 """Of `wrong_value`, if results do not state that number: it may be a loss or a repeat."""
@@ -131,10 +135,16 @@ class Trial:
     share_of_ids: float = SHARES[False]
     repeats: bool = False
     """Whether results have no window, and repeat fields of their events."""
+    of_keys: bool = False
+    """Whether a cell is a key, of which the newest result counts."""
+    beside_ids: bool = False
+    """Whether results list ids beside their values."""
 
     @property
     def classes(self) -> tuple[str, ...]:
         """The classes that its rows count."""
+        if self.beside_ids:
+            return CLASSES_BESIDE_IDS
         return CLASSES if NO_VALUES in self.values else CLASSES_OF_VALUES
 
     def oracle_with(self, values: Names) -> str:
@@ -166,6 +176,12 @@ def bucket_of(deed: AppliedMutation, times_ms: Sequence[int]) -> Cell:
     """Return the bucket that contains the time of a result without a window."""
     del times_ms
     return deed.window_start_ms // 10_000 * 10_000, deed.key[0]
+
+
+def whole_key(deed: AppliedMutation, times_ms: Sequence[int]) -> Cell:
+    """Return the cell of an oracle whose results stand for all events of a key."""
+    del times_ms
+    return None, deed.key[0]
 
 
 def id_of_key(deed: AppliedMutation, times_ms: Sequence[int]) -> Cell:
@@ -247,6 +263,19 @@ TRIALS: Final = {
         # Each changed id makes the values of its window wrong. While most windows are wrong, or a quarter has too many
         # events and as many too few, the configuration is in doubt (SEMANTICS 2.29, 4.28).
         share_of_ids=0.007,
+    ),
+    "values-beside-ids": Trial(
+        title="Tumbling windows with values beside ids",
+        text="Results list ids, some of them wrong, and state the values of the right ones. Found are missing /\n"
+        "duplicate / misplaced / unknown id / inconsistent.",
+        oracle="{kind: tumbling_window, size: 10s}",
+        load={"events_per_window": 10, "duplicates": {"share": 0.02}, "limit": {"events": 2000}},
+        engine={"window_ms": WINDOW_MS},
+        rows=(HONEST, (Mutation.DROP,), (Mutation.SWAP,), ONE_OF_EACH_CLASS),
+        sidecar=("late=[]",),
+        values=(("clicks", "total"), ("least", "most")),
+        share_of_ids=0.007,
+        beside_ids=True,
     ),
     "sliding": Trial(
         title="Sliding windows",
@@ -359,6 +388,24 @@ TRIALS: Final = {
         rows=(HONEST, (*ONE_OF_EACH_CLASS, Mutation.WITHDRAW)),
         cell_of=id_of_kafka_key,
     ),
+    "running-values": Trial(
+        title="Running aggregate without ids",
+        text="The newest result of a key has the values of its events. Found are missing / duplicate / wrong value.",
+        oracle="{kind: running_aggregate}",
+        load={
+            "keys": {"pages": 100},
+            "events_per_window": 100,
+            "duplicates": {"share": 0.02},
+            "limit": {"events": 1000},
+        },
+        engine={"operator": "running_aggregate", "emission": "cumulative"},
+        rows=(HONEST, (Mutation.ALTER,), (Mutation.SWAP,), ONE_OF_EACH_CLASS),
+        sidecar=("inputs.0.fields={key: page, event_time: timestamp}", "late=[]"),
+        cell_of=whole_key,
+        values=(("clicks", "total"), ("total",), ("least", "most"), ("mean",)),
+        share_of_ids=0.007,
+        of_keys=True,
+    ),
     "running-id": Trial(
         title="Running aggregate, one result per event",
         text="One result per event, with its id (`evidence: id`) and without a time.",
@@ -404,6 +451,21 @@ class Load:
     ids: Mapping[Cell, Ids]
     """The ids of each tumbling window of `WINDOW_MS`."""
 
+    @property
+    def ids_by_text(self) -> Mapping[tuple[str, str], Ids]:
+        """The ids of each window, by its start as results write it, and the key."""
+        return {
+            (timestamp_text(start).decode(), page): ids for (start, page), ids in self.ids.items() if start is not None
+        }
+
+    @property
+    def ids_of_keys(self) -> Mapping[Cell, Ids]:
+        """The ids of each key."""
+        found = defaultdict[Cell, list[int]](list)
+        for (_, page), ids in self.ids.items():
+            found[None, page] += ids
+        return found
+
     def owed(self, trial: Trial) -> int:
         """Return the number of contributions that the engine owes."""
         if not trial.owes_repeats:
@@ -430,11 +492,16 @@ class Judged:
     @property
     def due(self) -> dict[Place, Counter[str]]:
         """Return the violations that the mutant's record requires: place -> ids and how often."""
+        if self.trial.beside_ids:
+            return self._due_by_id() | self._due_beside_ids()
         return self._due_in_values() if self.values else self._due_by_id()
 
     @property
     def verdicts(self) -> tuple[str, ...]:
         """The expected verdicts."""
+        if self.trial.beside_ids:
+            found = (BROKEN_BY[name] for name, _ in self._due_beside_ids())
+            return combined((*found, *(VERDICTS[mutation] for mutation in self.mutations)))
         if self.values:
             broken_by = (
                 BROKEN_BY
@@ -444,15 +511,33 @@ class Judged:
             return combined(broken_by[name] for name, _ in self.due)
         return combined(VERDICTS[mutation] for mutation in self.mutations)
 
-    def _due_in_values(self) -> dict[Place, Counter[str]]:
-        """Without ids: what differs between the events of a cell and those that its result used."""
-        used = {cell: Counter(ids) for cell, ids in self.load.ids.items()}
+    @property
+    def _owed(self) -> Mapping[Cell, Ids]:
+        return self.load.ids_of_keys if self.trial.of_keys else self.load.ids
+
+    def _used(self) -> dict[Cell, list[int]]:
+        """The ids that the result of each cell used."""
+        used = {cell: Counter(ids) for cell, ids in self._owed.items()}
         for deed in self.deeds:
             copies = -deed.count if deed.violation_class == "missing" else deed.count
             used.setdefault(self.trial.cell_of(deed, ()), Counter())[int(deed.id)] += copies
+        return {cell: list(by_id.elements()) for cell, by_id in used.items()}
+
+    def _due_beside_ids(self) -> dict[Place, Counter[str]]:
+        """The results whose ids are those of events of their window, and have other values than all of these."""
+        return {
+            ("inconsistent", cell): Counter({"": 1})
+            for cell, listed in self._used().items()
+            if listed
+            and set(listed) <= set(self._owed.get(cell, ()))
+            and any(differs(STATED[name].of(self._owed[cell]), STATED[name].of(listed)) for name in self.values)
+        }
+
+    def _due_in_values(self) -> dict[Place, Counter[str]]:
+        """Without ids: what differs between the events of a cell and those that its result used."""
         places: dict[Place, Counter[str]] = {}
-        for cell, by_id in used.items():
-            owed, given = self.load.ids.get(cell, ()), list(by_id.elements())
+        for cell, given in self._used().items():
+            owed = self._owed.get(cell, ())
             more = len(given) - len(owed)
             if more and (self.trial.repeats or "clicks" in self.values):
                 name = "missing" if more < 0 else "duplicate" if owed else "unknown_id"
@@ -505,7 +590,8 @@ class Laboratory:
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             list(pool.map(lambda deeds: _break(trial, deeds, pipelines[deeds], load.topic), pipelines))
             if NO_VALUES not in trial.values and not trial.repeats:
-                list(pool.map(lambda pipeline: _state_values(self.broker, pipeline), pipelines.values()))
+                right = load.ids_by_text if trial.beside_ids else None
+                list(pool.map(lambda pipeline: _state_values(self.broker, pipeline, right), pipelines.values()))
             runs = list(pool.map(lambda row: _judge(trial, row, pipelines[row[0]], load), rows))
         return {
             (deeds, values): Judged(
@@ -516,7 +602,7 @@ class Laboratory:
                 tuple(truth.read(pipelines[deeds].folder / "truth")),
                 len(_visible_values(self.broker, pipelines[deeds].late)),
                 run,
-                _found(pipelines[deeds].state(name_of(deeds, values))),
+                found_in(StateTables(pipelines[deeds].state(name_of(deeds, values)))),
             )
             for (deeds, values), run in zip(rows, runs, strict=True)
         }
@@ -600,12 +686,19 @@ def _judge(trial: Trial, row: Row, pipeline: Pipeline, load: Load) -> Run:
     settings, (_, values) = list(trial.sidecar), row
     if values:
         stated = ", ".join(f"{name}: {name}" for name in values)
-        named = "event_time: timestamp" if trial.repeats else "window_start: windowStart"
         topic = pipeline.output if trial.repeats else _stated(pipeline)
-        fields = f"{{key: page, {named}, values: {{{stated}}}}}"
-        settings.append(f"outputs.0={{topic: {topic}, evidence: values, fields: {fields}}}")
+        settings.append(output_of(trial, topic, stated))
     oracle = f"oracle={trial.oracle_with(values)}"
     return pipeline.once(f"inputs.0.topic={load.topic}", oracle, *settings, state=name_of(*row))
+
+
+def output_of(trial: Trial, topic: str, stated: str) -> str:
+    """Return the setting of an output whose results state values."""
+    named = "event_time: timestamp, " if trial.repeats else "" if trial.of_keys else "window_start: windowStart, "
+    named += "ids: clickIds, " if trial.beside_ids else ""
+    kind = "evidence: ids" if trial.beside_ids else "evidence: values"
+    kind += ", emission: cumulative" if trial.of_keys else ""
+    return f"outputs.0={{topic: {topic}, {kind}, fields: {{key: page, {named}values: {{{stated}}}}}}}"
 
 
 def _stated(pipeline: Pipeline) -> str:
@@ -613,19 +706,28 @@ def _stated(pipeline: Pipeline) -> str:
     return f"{pipeline.name}-stated"
 
 
-def _state_values(broker: EmbeddedBroker, pipeline: Pipeline) -> None:
-    """Write each visible result again as an engine without ids would: with aggregates of its ids."""
+def with_values(result: Mapping[str, Any], right: Mapping[tuple[str, str], Ids] | None) -> dict[str, Any]:
+    """Return a result as an engine without ids would write it: with aggregates of its ids. ``right``: the ids of each
+    window; the result then lists its own ids, and states the aggregates of the right ones."""
+    ids = result["clickIds"]
+    if right is None:
+        others = {name: value for name, value in result.items() if name != "clickIds"}
+    else:
+        others, ids = dict(result), right.get((result["windowStart"], result["page"]), ())
+    return others | {name: one.of(ids) for name, one in STATED.items()}
+
+
+def _state_values(broker: EmbeddedBroker, pipeline: Pipeline, right: Mapping[tuple[str, str], Ids] | None) -> None:
+    """Write each visible result again, with values. A null value is left out: the next result of its key follows."""
     for partition in (0, 1):
-        for value in _visible_values(broker, pipeline.output, partition):
-            result = json.loads(value)
-            ids = result.pop("clickIds")
-            stated = {name: one.of(ids) for name, one in STATED.items()}
-            pipeline.put(_stated(pipeline), json.dumps(result | stated, default=float))
+        for value in filter(None, _visible_values(broker, pipeline.output, partition)):
+            pipeline.put(_stated(pipeline), json.dumps(with_values(json.loads(value), right), default=float))
 
 
-def _found(state: Path) -> dict[Place, tuple[int, tuple[str, ...]]]:
+def found_in(tables: StateTables) -> dict[Place, tuple[int, tuple[str, ...]]]:
+    """Return the violations on record: place -> number of contributions, and the ids kept as evidence."""
     newest: dict[str, tuple[int, Place, int, tuple[str, ...]]] = {}
-    rows = [row for part in StateTables(state).scan(Table.VIOLATIONS) for row in part.to_pylist()]
+    rows = [row for part in tables.scan(Table.VIOLATIONS) for row in part.to_pylist()]
     for row in sorted(rows, key=itemgetter("batch")):
         assert row["state"] in ("confirmed", "retracted")
         start_us = row["window_start_us"]
@@ -660,7 +762,8 @@ def test_a_mutation_gives_exactly_its_verdict(case: Judged) -> None:
     assert case.run.status == (0 if case.verdicts[2] == PASS else 1)
 
     found = case.run.report["contributions"]
-    counted = found | {"wrong_value": case.run.report["violations"]["confirmed"]["wrong_value"]}
+    confirmed = case.run.report["violations"]["confirmed"]
+    counted = found | {name: confirmed.get(name) or 0 for name in ("wrong_value", "inconsistent")}
     assert {name: counted[name] for name in case.trial.classes} == case.due_by_class()
     assert found["expected"] == case.load.owed(case.trial)
     handled = found["processed"] + found["late"] + found["dropped_late"]
@@ -680,7 +783,7 @@ def test_a_mutation_is_found_in_its_cells_and_ids_and_nowhere_else(case: Judged)
         place: ids.total() for place, ids in case.due.items()
     }
     for place, (_, ids) in case.found.items():
-        due = set() if case.values else set(case.due[place])
+        due = set(case.due[place]) - {""}
         assert len(set(ids)) == len(ids) == min(len(due), IDS_KEPT)
         assert set(ids) <= due
 
