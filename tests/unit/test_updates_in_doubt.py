@@ -156,7 +156,7 @@ def test_suspected_repeats_that_are_unresolved_again_are_no_pass(tmp_path: Path)
     shown = live.step([9], but=["in"])
     assert not is_doubted(shown)
     assert (confirmed(shown), shown.verdicts[Guarantee.EXACTLY_ONCE]) == ({}, UNKNOWN)
-    assert any("the results are not compared again yet" in reason for reason in shown.reasons)
+    assert any("the results are not judged again yet" in reason for reason in shown.reasons)
     assert is_doubted(live.step())
 
 

@@ -20,7 +20,7 @@ from validator.model.violation import Violation
 from validator.model.wording import plural
 from validator.publish.times import rfc3339
 from validator.reconcile.evidence.kinds import evidence_of
-from validator.reconcile.judge import EXCESS, VIOLATIONS
+from validator.reconcile.judge import VIOLATIONS
 from validator.settings.durations import format_duration
 from validator.state.acknowledgements import Acknowledgement
 from validator.state.positions import Positions
@@ -67,7 +67,7 @@ def snapshot_of(
     suspects = {
         name: max(0, on_record.get(name, 0) - confirmed[name]) + left.get(name, 0) for name in sorted({*held, *left})
     }
-    doubts += _uncompared(on_record, confirmed, held)
+    doubts += _unjudged(on_record, confirmed, held)
     unrecorded = _unrecorded(confirmed, record)
     acknowledged = record.acknowledged.left
     # Only recorded violations can be acknowledged.
@@ -278,15 +278,15 @@ def _retired_in_doubt(config: Config, sums: CellTotals) -> Iterator[Doubt]:
             )
 
 
-def _uncompared(on_record: Mapping[str, int], confirmed: Mapping[str, int], held: frozenset[str]) -> Iterator[Doubt]:
-    """Excess on record that was suspected, and is unresolved again (SEMANTICS 2.20): the doubt about it has ended, and
-    what it was is not known before its results are compared again. ``held``: classes that are still suspected."""
-    for name in EXCESS:
-        count = on_record.get(name, 0) - confirmed[name]
+def _unjudged(on_record: Mapping[str, int], confirmed: Mapping[str, int], held: frozenset[str]) -> Iterator[Doubt]:
+    """Violations on record that were suspected, and are not judged again yet (SEMANTICS 2.20): the doubt about them has
+    ended, and newer records of their cells may explain them. ``held``: classes that are still suspected."""
+    for name, now in confirmed.items():
+        count = on_record.get(name, 0) - now
         if count > 0 and name not in held:
             yield Doubt(
                 f"{plural(count, 'suspected violation')} of class {name} may be explained by newer records: "
-                "the results are not compared again yet",
+                "the results are not judged again yet",
                 frozenset(guarantee for guarantee in Guarantee if ViolationClass(name) in VIOLATES[guarantee]),
             )
 
