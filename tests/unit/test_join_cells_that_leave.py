@@ -49,7 +49,7 @@ class Core:
         if table is not None:
             self._tables.append(table, Table.FACTS, writer="w", version=self._batch)
         self.judging.absorb(table, clock, {})
-        violations = self.judging._effects().violations
+        violations = self.judging._effects([]).violations
         as_if_all_were_judged(self.judging, self.judging.judged_of(np.arange(len(self.judging.cells))))
         changed = [(one.violation_class, one.state, one.confirmed, one.retracted) for one in violations]
         return {"counts": {k: n for k, n in self.judging.sums.counts.items() if n}, "changed": changed}

@@ -40,7 +40,7 @@ def batch(run: ListRun, at_us: int, parts: Sequence[pa.Table]) -> dict[str, int]
     """As `Run.batch`, with the changes recorded."""
     counts = run.read(at_us, *parts)
     context = CommitContext(run.tables, "test", run.progress.batch, at_us)
-    record(run.judging._effects(), context, RunRecord(), lambda: at_us)
+    record(run.judging._effects([]), context, RunRecord(), lambda: at_us)
     return counts
 
 

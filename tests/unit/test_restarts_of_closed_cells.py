@@ -130,7 +130,7 @@ def test_a_violation_of_a_part_is_retracted_also_after_a_kill(killed: bool, tmp_
         tables.append(pa.concat_tables(parts), Table.FACTS, writer="w", version=number)
         if recorded:
             judging.absorb(table, clock(at), {})
-            record(judging._effects(), CommitContext(tables, "w", number, at), run_record, lambda: at)
+            record(judging._effects([]), CommitContext(tables, "w", number, at), run_record, lambda: at)
 
     at = START_US
     batch(0, at, [event(1, 10 * MINUTE_US + 5, at, 0)])

@@ -55,7 +55,7 @@ class KeyRun(ListRun):
     def step(self, at_us: int, *parts: pa.Table) -> dict[str, int]:
         self.read(at_us, *parts)
         context = CommitContext(self.tables, "test", self.progress.batch, at_us)
-        record(self.judging._effects(), context, RunRecord(), lambda: at_us)
+        record(self.judging._effects([]), context, RunRecord(), lambda: at_us)
         return self.counts | {name: count for name, count in self.judging.sums.results.items() if count}
 
     def restart(self) -> None:

@@ -274,7 +274,7 @@ def _wrong_clause(config: Config, events: Sequence[tuple[str, Event]], results: 
         if rule is not None:
             others = len(events) - len(mine)
             answered = OfPairs([of], [], [], True, *rule.partners(others, others))
-        tolerance = tolerances.get(one.name, Decimal(0))
+        tolerance = tolerances.get(one.name)
         if clause := wrong_value(one, answered, [it.values[i] for it in results], tolerance):
             return f"is wrong: {clause}"
     return None

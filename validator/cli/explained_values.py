@@ -94,8 +94,9 @@ class _Difference:
         # Events explain only multiples of the last decimal place that one of them has.
         found = list(self.surplus)
         for i, column in enumerate(columns):
-            nearest = found[i].quantize(Decimal(1).scaleb(min(int(one.as_tuple().exponent) for one in column)))
-            if abs(nearest - found[i]) <= self.roundings[i]:
+            unit = Decimal(1).scaleb(min(int(one.as_tuple().exponent) for one in column))
+            nearest = found[i].quantize(unit)
+            if abs(nearest - found[i]) <= self.roundings[i] < Fraction(unit) / 2:
                 found[i] = nearest
         return tuple(found)
 
@@ -126,7 +127,7 @@ class _Difference:
                 sum((Decimal(one["values"][i] or 0) for one in used if one["values"]), Decimal(0)) for i in chosen
             ]
             surplus = [one + _sum(aside, of) - own for one, of, own in zip(stated, judged, sums, strict=True)]
-        roundings = [_rounding(inputs, one) for one in judged]
+        roundings = [Fraction(0) if one.name in tolerances else _rounding(inputs, one) for one in judged]
         of_events = (Decimal(0) if abs(one) <= most else one for one, most in zip(surplus, roundings, strict=True))
         return cls(judged, events, sums, counted - events if values.show_number else None, tuple(of_events), roundings)
 

@@ -91,7 +91,8 @@ class Reads(NamedTuple):
     ``key_fields``: number of fields of a result's key. ``replaces``: the newest result of a key replaces the earlier
     ones (emission `cumulative`). ``several_outputs``: results are in several topics. ``evidence``: its name.
     ``names_ids``: results say which events they used. ``adds_up``: the results of a cell add up (emission
-    `incremental`). ``tolerances``: the tolerance of each stated value, the largest of all outputs.
+    `incremental`). ``tolerances``: the tolerance of each stated value that has one, the largest of all outputs; 0: the
+    value is exact.
     ``explodes``: an event counts for each of its words. ``signed``: a change of a table adds a row, and removes the one
     before it. ``collapses``: the pipeline drops repeated ids. ``id_fields``: number of fields of an id. ``has_ids``:
     every event of an input has an id. ``owners``: late and rejected topics that name an input, with this input.
@@ -129,9 +130,15 @@ class Reads(NamedTuple):
         inputs, outputs = declared.inputs, declared.outputs
         replaces = any(output.emission == "cumulative" for output in outputs)
         adds_up = any(output.emission == "incremental" for output in outputs)
-        tolerances: dict[str, Decimal] = {}
+        declared_of: dict[str, list[Decimal | None]] = {}
         for name, path in (pair for output in outputs for pair in output.fields.values.items()):
-            tolerances[name] = max(path.tolerance, tolerances.get(name, path.tolerance))
+            declared_of.setdefault(name, []).append(path.tolerance)
+        # A value is exact if every output declares it.
+        tolerances = {
+            name: max(one or Decimal(0) for one in some)
+            for name, some in declared_of.items()
+            if any(some) or None not in some
+        }
         return cls(
             key_fields=len(outputs[0].fields.key),
             replaces=replaces,

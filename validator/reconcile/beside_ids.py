@@ -90,7 +90,7 @@ def wrong_results(
             # As many hashes as there are different values.
             sure = Aggregate(int(events[one]), int(many), total, least, most, frozenset(range(int(kinds))))
             answered = Answered((sure,), (), (), all_used=True)
-            clause = wrong_value(value, answered, [stated[i][one].as_py()], tolerances.get(value.name, Decimal(0)))
+            clause = wrong_value(value, answered, [stated[i][one].as_py()], tolerances.get(value.name))
             if clause is not None:
                 clauses.setdefault(one, []).append(clause)
     wrong = np.zeros(size, dtype=np.bool_)

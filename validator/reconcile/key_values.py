@@ -155,7 +155,7 @@ def wrong_values(
     rows = np.flatnonzero(chosen)
     for i, one in enumerate(values.stated):
         suspects = rows[~_are_equal(cells, rows, i, one)]
-        for row, clause in _wrong(cells, suspects, i, one, tolerances.get(one.name, Decimal(0)), loses=loses):
+        for row, clause in _wrong(cells, suspects, i, one, tolerances.get(one.name), loses=loses):
             found.setdefault(row, []).append(clause)
     return {row: "; ".join(clauses) for row, clauses in found.items()}
 
@@ -172,7 +172,7 @@ def _are_equal(cells: Columns, rows: Ints, i: int, one: Stated) -> Bools:
 
 
 def _wrong(
-    cells: Columns, rows: Ints, i: int, one: Stated, tolerance: Decimal, *, loses: bool
+    cells: Columns, rows: Ints, i: int, one: Stated, tolerance: Decimal | None, *, loses: bool
 ) -> Iterator[tuple[int, str]]:
     if not len(rows):
         return

@@ -311,9 +311,12 @@ def together(function: Function, stated: Sequence[Decimal | None]) -> Decimal | 
     return max(numbers) if function == "max" else min(numbers)
 
 
-def wrong_value(one: Stated, answered: Answered, stated: Sequence[Decimal | None], tolerance: Decimal) -> str | None:
+def wrong_value(
+    one: Stated, answered: Answered, stated: Sequence[Decimal | None], declared: Decimal | None = None
+) -> str | None:
     """Return what is wrong with a value that the results of a cell state, as a clause; None if it is right, or if what
-    is owed is not known."""
+    is owed is not known. ``declared``: the tolerance; 0: the value is exact; None: doubles may have lost something."""
+    tolerance = Decimal(0) if declared is None else declared
     owed = answered.owed(one.function)
     if owed is None:
         return None
@@ -339,7 +342,8 @@ def wrong_value(one: Stated, answered: Answered, stated: Sequence[Decimal | None
         tolerance = EXACT.multiply(tolerance, Decimal(len(stated)))
     if owed.holds(found, tolerance):
         return None
-    if found is not None and owed.holds(found, Fraction(tolerance) + answered.rounding(one.function, found)):
+    is_exact = found is None or declared == 0
+    if not is_exact and owed.holds(found, Fraction(tolerance) + answered.rounding(one.function, found)):
         return None
     if one.function == "same":
         return f"the results do not repeat {one.name} of the events"
@@ -411,7 +415,7 @@ def wrong_cells(
             # another event.
             lacks_earlier |= one.function == "same" and owed.lacks_fields
             if not (one.function == "same" and lacks_earlier):
-                clauses.append(wrong_value(one, owed, stated(cell, i), tolerances.get(one.name, Decimal(0))))
+                clauses.append(wrong_value(one, owed, stated(cell, i), tolerances.get(one.name)))
         if wrong := "; ".join(filter(None, clauses)):
             found[cell] = wrong
     return found

@@ -142,9 +142,9 @@ class ValuePath(_AtPath):
 
     path: str
     """Names joined by dots, into the value; or `$key.FIELD` or `$header.NAME`."""
-    tolerance: Decimal = Field(default=Decimal(0), ge=0, allow_inf_nan=False, examples=[0.005])
+    tolerance: Decimal | None = Field(default=None, ge=0, allow_inf_nan=False, examples=[0.005])
     """The largest difference to the exact value that is still right, for engines that compute with 32-bit
-    floating-point numbers. What doubles lose is right without it."""
+    floating-point numbers. 0: the value is exact. Without it, what doubles lose is right."""
 
 
 class IdsPath(_AtPath):

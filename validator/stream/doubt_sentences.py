@@ -75,8 +75,10 @@ def configuration_doubts(
         yield Doubt(_table_doubt(config, sums.overdrawn))
     of_repeats = ViolationClass.DUPLICATE
     if fit.growth is not None and (sums.counts[of_repeats] or sums.on_record.get(of_repeats)):
-        repeats = frozenset(name for name in Guarantee if of_repeats in VIOLATES[name])
-        yield Doubt(growth_sentence(config, fit.growth), repeats)
+        # SEMANTICS 2.23: without ids, numbers that add up may hide a loss.
+        names_ids = config.oracle.reads.names_ids
+        concerned = frozenset(name for name in Guarantee if of_repeats in VIOLATES[name] or not names_ids)
+        yield Doubt(growth_sentence(config, fit.growth), concerned)
     for topic in (row.topic or "" for row in doubted if row.sign is Sign.LISTS):
         if sums.counts["missing"] or _has_undecodable(progress, topic):
             yield Doubt(_ids_doubt(config, topic, decoded_results(progress, topic)) + example_clause(config, fit))
