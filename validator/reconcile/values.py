@@ -342,8 +342,11 @@ def wrong_value(
         tolerance = EXACT.multiply(tolerance, Decimal(len(stated)))
     if owed.holds(found, tolerance):
         return None
-    is_exact = found is None or declared == 0
-    if not is_exact and owed.holds(found, Fraction(tolerance) + answered.rounding(one.function, found)):
+    if (
+        found is not None
+        and declared != 0
+        and owed.holds(found, Fraction(tolerance) + answered.rounding(one.function, found))
+    ):
         return None
     if one.function == "same":
         return f"the results do not repeat {one.name} of the events"
