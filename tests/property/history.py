@@ -9,7 +9,7 @@ encodings").
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
 Role: TypeAlias = Literal["input", "output", "late", "rejected", "table"]
@@ -246,3 +246,19 @@ def flaws(history: History) -> list[str]:
             read.add((record.topic, record.partition, record.offset))
         seen |= states
     return found
+
+
+def nameless(history: History) -> History:
+    """The same history, in which all events of a key have one id."""
+
+    def anonymous(record: Record) -> Record:
+        match record:
+            case InputEvent() | LateRecord():
+                return replace(record, id=record.key)
+            case ResultRecord():
+                return replace(record, ids=(record.key,) * len(record.ids))
+            case _:
+                return record
+
+    steps = tuple(replace(step, records=tuple(map(anonymous, step.records))) for step in history.steps)
+    return replace(history, steps=steps)

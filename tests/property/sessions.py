@@ -24,11 +24,11 @@ from tests.property.history import (
     History,
     InputEvent,
     LateRecord,
-    Record,
     ResultRecord,
     Step,
     Timing,
     TopicPartition,
+    nameless,
 )
 from tests.property.logs import Log
 from tests.property.spark_histories import Case, Referee, coarser, odder, stretched
@@ -379,18 +379,7 @@ class CountedSessionCase(SessionCase):
 
     def anonymous(self) -> CountedSessionCase:
         """The same history without the ids of its events."""
-
-        def anonymous(record: Record) -> Record:
-            match record:
-                case InputEvent() | LateRecord():
-                    return replace(record, id=record.key)
-                case ResultRecord():
-                    return replace(record, ids=(record.key,) * len(record.ids))
-                case _:
-                    return record
-
-        steps = tuple(replace(step, records=tuple(map(anonymous, step.records))) for step in self.history.steps)
-        return replace(self, history=replace(self.history, steps=steps))
+        return replace(self, history=nameless(self.history))
 
 
 def counted_session_case(seed: int, *, causal: bool, steps_most: int, allowed: Allowed = EVERYTHING) -> SessionCase:

@@ -24,9 +24,9 @@ from tests.property.history import (
     Ending,
     History,
     InputEvent,
-    LateRecord,
     Record,
     ResultRecord,
+    nameless,
 )
 from tests.property.history_facts import _id as numbered
 from tests.property.logs import Log
@@ -220,19 +220,3 @@ def withdrawing(history: History, rng: Random, *, causal: bool) -> tuple[History
 
     steps = tuple(replace(step, records=tuple(map(withdrawn, step.records))) for step in history.steps)
     return replace(history, steps=steps), frozenset(nulls)
-
-
-def nameless(history: History) -> History:
-    """The same history, in which all events of a key have one id."""
-
-    def anonymous(record: Record) -> Record:
-        match record:
-            case InputEvent() | LateRecord():
-                return replace(record, id=record.key)
-            case ResultRecord():
-                return replace(record, ids=(record.key,) * len(record.ids))
-            case _:
-                return record
-
-    steps = tuple(replace(step, records=tuple(map(anonymous, step.records))) for step in history.steps)
-    return replace(history, steps=steps)
