@@ -97,3 +97,8 @@ VIOLATES: Final[dict[Guarantee, frozenset[ViolationClass]]] = {
 
 A `wrong_value` breaks all: the number of events is right, so an event was lost and another one repeated, or the value
 was computed wrongly. Without that number it breaks exactly-once only (`validator.model.grading`)."""
+
+
+def forbidding(violation: ViolationClass) -> frozenset[Guarantee]:
+    """The guarantees that a violation of this class breaks."""
+    return frozenset(guarantee for guarantee in Guarantee if violation in VIOLATES[guarantee])

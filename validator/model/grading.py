@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from validator.model.classes import VIOLATES, Guarantee, Verdict, ViolationClass
+from validator.model.classes import VIOLATES, Guarantee, Verdict, ViolationClass, forbidding
 from validator.model.wording import plural
 
 
@@ -18,7 +18,7 @@ class Doubt:
     concerns: frozenset[Guarantee] = frozenset(Guarantee)
 
 
-FORBID_LOSS: Final = frozenset(name for name in Guarantee if ViolationClass.MISSING in VIOLATES[name])
+FORBID_LOSS: Final = forbidding(ViolationClass.MISSING)
 """The guarantees that a loss breaks. A doubt about absence concerns only these
 (SEMANTICS 4.11): at-most-once tolerates a loss."""
 

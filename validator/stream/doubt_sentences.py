@@ -23,7 +23,7 @@ from validator.core.fit import Fit, Growth, Mismatch
 from validator.core.fit_sample import Named
 from validator.core.suspicion import misnamed, values_in_doubt
 from validator.core.totals import CellTotals, TopicCounts
-from validator.model.classes import VIOLATES, Guarantee, ViolationClass
+from validator.model.classes import VIOLATES, Guarantee, ViolationClass, forbidding
 from validator.model.grading import Doubt
 from validator.model.progress import IngestProgress
 from validator.model.wording import plural, plural_of
@@ -76,8 +76,7 @@ def configuration_doubts(
     of_repeats = ViolationClass.DUPLICATE
     if fit.growth is not None and (sums.counts[of_repeats] or sums.on_record.get(of_repeats)):
         # SEMANTICS 2.23: without ids, numbers that add up may hide a loss.
-        names_ids = config.oracle.reads.names_ids
-        concerned = frozenset(name for name in Guarantee if of_repeats in VIOLATES[name] or not names_ids)
+        concerned = forbidding(of_repeats) if config.oracle.reads.names_ids else frozenset(Guarantee)
         yield Doubt(growth_sentence(config, fit.growth), concerned)
     for topic in (row.topic or "" for row in doubted if row.sign is Sign.LISTS):
         if sums.counts["missing"] or _has_undecodable(progress, topic):

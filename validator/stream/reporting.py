@@ -10,7 +10,7 @@ from validator.config.model import Config
 from validator.core import split_sessions
 from validator.core.suspicion import unproven_outputs
 from validator.core.totals import CellTotals
-from validator.model.classes import VIOLATES, Guarantee, Verdict, ViolationClass
+from validator.model.classes import Guarantee, Verdict, ViolationClass, forbidding
 from validator.model.envelopes import placed
 from validator.model.frontier import UNREADABLE_POLICY, PartitionId, may_compact
 from validator.model.grading import FORBID_LOSS, Doubt, grade, reasons
@@ -274,7 +274,7 @@ def _retired_in_doubt(config: Config, sums: CellTotals) -> Iterator[Doubt]:
             yield Doubt(
                 f"{count:,} suspected {violations} of class {name} {were} in cells that state.retention dropped before "
                 f"later records could confirm or explain {it}",
-                frozenset(guarantee for guarantee in Guarantee if ViolationClass(name) in VIOLATES[guarantee]),
+                forbidding(ViolationClass(name)),
             )
 
 
@@ -287,7 +287,7 @@ def _unjudged(on_record: Mapping[str, int], confirmed: Mapping[str, int], held: 
             yield Doubt(
                 f"{plural(count, 'suspected violation')} of class {name} may be explained by newer records: "
                 "the results are not judged again yet",
-                frozenset(guarantee for guarantee in Guarantee if ViolationClass(name) in VIOLATES[guarantee]),
+                forbidding(ViolationClass(name)),
             )
 
 
