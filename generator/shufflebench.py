@@ -15,8 +15,8 @@ import numpy as np
 
 from generator import seed
 from generator.workloads.seam import NumberedWire, Numbers, Stream
-from validator.model.komihash import Words, komihash_of_16
-from validator.model.range_rules import HASH_SEED, HASHED_BYTES, Matcher
+from validator.model.komihash import Words
+from validator.model.range_rules import HASHED_BYTES, AnyMatcher
 
 _NAMES_AT: Final = 24
 NAMES_BYTES: Final = 232
@@ -47,10 +47,10 @@ class RecordWire(NumberedWire):
     """ShuffleBench's records of ``size`` bytes, with ids. Their Kafka key, which ShuffleBench leaves out, spreads them
     over partitions."""
 
-    def __init__(self, seed_value: int, of: Matcher, size: int) -> None:
+    def __init__(self, seed_value: int, of: AnyMatcher, size: int) -> None:
         self._seed = seed_value
         self._matcher = of
-        self._names = [name_of(rule).encode() for rule in range(len(of.widths))]
+        self._names = [name_of(rule).encode() for rule in range(of.names)]
         drawn = random.Random(f"{seed_value}/fillers")
         self._fillers = [drawn.randbytes(size - LEAST_RECORD_BYTES) for _ in range(_FILLERS)]
 
@@ -66,7 +66,7 @@ class RecordWire(NumberedWire):
         heads[:, 1] = seed.draws(self._seed, "record", np.array(numbers, np.int64)) * 2.0**62
         heads[:, 2] = times_ms
         words = heads.view("<u8")
-        names = self._names_of(komihash_of_16(words[:, 0].astype(np.uint64), words[:, 1].astype(np.uint64), HASH_SEED))
+        names = self._names_of(words[:, 0].astype(np.uint64), words[:, 1].astype(np.uint64))
         packed, fillers = heads.tobytes(), self._fillers
         return [
             packed[place * _NAMES_AT : place * _NAMES_AT + _NAMES_AT]
@@ -79,12 +79,14 @@ class RecordWire(NumberedWire):
         """See `Wire`."""
         return int.from_bytes(value[:8], "big")
 
-    def _names_of(self, hashes: Words) -> dict[int, bytes]:
+    def _names_of(self, firsts: Words, seconds: Words) -> dict[int, bytes]:
         """Place of a record -> the names of its consumers, if it has some."""
         found: dict[int, bytes] = {}
-        for place, rule in zip(*(column.tolist() for column in self._matcher.of_all(hashes)), strict=True):
+        matches = self._matcher.of_words(firsts, seconds)
+        for place, rule in zip(*(column.tolist() for column in matches), strict=True):
             found[place] = found[place] + b" " + self._names[rule] if place in found else self._names[rule]
-        assert all(len(names) <= NAMES_BYTES for names in found.values())
+        if any(len(names) > NAMES_BYTES for names in found.values()):
+            raise ValueError(f"a record matches more rules than {NAMES_BYTES} bytes of names; lower the selectivities")
         return {place: names.ljust(NAMES_BYTES) for place, names in found.items()}
 
 

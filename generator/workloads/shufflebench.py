@@ -12,15 +12,16 @@ The sum is modulo 2^64, as published. Start and end are the least and the larges
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from generator.sections import Count, Share
 from generator.shufflebench import LEAST_RECORD_BYTES, RECORDS, RecordWire, name_of, state_bytes
 from generator.workloads.operations import Running
 from generator.workloads.seam import Load, Stream
-from validator.model.range_rules import HASHED_BYTES, Matcher, matcher
+from validator.model.range_rules import HASHED_BYTES, AnyMatcher, matcher
+from validator.model.rules import SELECTIVITIES, Matching, Rules
 
 LEAST_STATE_BYTES: Final = 32
 _STATE: Final = {
@@ -43,12 +44,23 @@ class ShuffleBench(Running):
     """Mean number of consumers of a record."""
     zipf: Annotated[float, Field(ge=0)] = 0.0
     """The exponent of Zipf's law for the shares of the consumers; 0: all have the same."""
+    selectivities: Annotated[str | None, Field(pattern=f"^{SELECTIVITIES}$")] = None
+    """In place of the three: shares, each with its number of consumers, as ``0.01=100 0.5=2``."""
+    matching: Matching = "ranges"
+    """How rules match: ``hashes`` computes a hash for each rule and record."""
     output_rate: Count = 1
     """Number of records of a consumer from one result to the next. ShuffleBench's default is 10."""
     record_bytes: Annotated[int, Field(ge=LEAST_RECORD_BYTES)] = 1024
     """Size of a record."""
     state: Annotated[int, Field(ge=LEAST_STATE_BYTES)] = LEAST_STATE_BYTES
     """Size of a consumer's state, and of a result, in bytes."""
+
+    @model_validator(mode="after")
+    def _says_the_rules_once(self) -> Self:
+        alike = sorted(self.model_fields_set & {"rules", "selectivity", "zipf"})
+        if self.selectivities is not None and alike:
+            raise ValueError(f"selectivities say which consumers there are; leave out {', '.join(alike)}")
+        return self
 
     def wire(self, stream: Stream, load: Load) -> RecordWire:
         """The records."""
@@ -65,8 +77,13 @@ class ShuffleBench(Running):
 
     def oracle(self, inputs: Sequence[str], window_ms: int) -> dict[str, Any]:
         """The rules, and the output rate."""
-        rules = {"rules": self.rules, "selectivity": self.selectivity, "zipf": self.zipf, "every": self.output_rate}
-        return {**super().oracle(inputs, window_ms), "kind": "rule_match", **rules}
+        if self.selectivities is None:
+            rules: dict[str, Any] = {"rules": self.rules, "selectivity": self.selectivity, "zipf": self.zipf}
+        else:
+            rules = {"selectivities": self.selectivities}
+        if self.matching != "ranges":
+            rules["matching"] = self.matching
+        return {**super().oracle(inputs, window_ms), "kind": "rule_match", **rules, "every": self.output_rate}
 
     def stated(self, members: dict[str, Any]) -> bytes:
         """The state. The Kafka key has the consumer."""
@@ -79,5 +96,5 @@ class ShuffleBench(Running):
         return {**of_values, "format": {"kind": "raw", "fields": _STATE}, "key_format": "json"}
 
     @property
-    def _matcher(self) -> Matcher:
-        return matcher(self.rules, self.selectivity, self.zipf)
+    def _matcher(self) -> AnyMatcher:
+        return matcher(Rules(self.rules, self.selectivity, self.zipf, self.selectivities, self.matching))

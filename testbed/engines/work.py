@@ -72,7 +72,9 @@ def _matching(of: Workload) -> dict[str, str]:
     """The rules of ShuffleBench, and the size of a state."""
     if not isinstance(of, ShuffleBench):
         return {"job.matcher": "", "job.state.bytes": "0"}
-    return {"job.matcher": f"{of.rules},{of.selectivity},{of.zipf}", "job.state.bytes": str(of.state)}
+    alike = f"{of.rules},{of.selectivity},{of.zipf}"
+    rules = alike if of.selectivities is None else of.selectivities.replace(" ", ",")
+    return {"job.matcher": f"{of.matching},{rules}", "job.state.bytes": str(of.state)}
 
 
 def _filter(where: Mapping[str, Any]) -> dict[str, str]:

@@ -821,6 +821,13 @@ OF_A_RULE_MATCH = {
     "inputs.0.explode={}": (
         "inputs[0].explode (from --set inputs.0.explode): a key is matched as a whole; leave it out."
     ),
+    "oracle.rules=null": (
+        "oracle.rules (from --set oracle.rules): it is not known which rules there are; write rules."
+    ),
+    "oracle.selectivities=0.5=2": (
+        "oracle.selectivities (from --set oracle.selectivities): they say how many rules there are, and their shares; "
+        "leave out rules, selectivity and zipf."
+    ),
 }
 
 

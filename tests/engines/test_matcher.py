@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +12,8 @@ import pytest
 
 from testbed.engines.java_build import find_javac
 from testbed.engines.jvm import SOURCES
-from tests.unit.test_shufflebench import PUBLISHED, matches
+from tests.unit.rule_loop import hash_matches, range_matches
+from tests.unit.test_shufflebench import PUBLISHED, SELECTIVITIES, SHARES, matches
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 
@@ -69,7 +70,17 @@ def test_the_rules_are_those_that_a_loop_over_all_rules_finds(
 ) -> None:
     heads = [struct.pack(">qQ", number, number * 0x9E3779B97F4A7C15 % (1 << 64)) for number in range(200)]
     lines = [f"rules {head[:8].hex()} {head[8:].hex()}" for head in heads]
-    found = answers(classes, [rules, selectivity, zipf], lines)
+    found = answers(classes, ["ranges", rules, selectivity, zipf], lines)
     expected = [matches(head, rules, selectivity, zipf) for head in heads]
     assert sum(map(len, expected)) > 50
     assert found == [str(one) for one in expected]
+
+
+@pytest.mark.parametrize(("matching", "loop"), [("ranges", range_matches), ("hashes", hash_matches)])
+def test_selectivities_and_hashes_match_as_a_loop_over_the_rules(
+    classes: Path, matching: str, loop: Callable[[bytes, list[float]], list[int]]
+) -> None:
+    heads = [struct.pack(">qQ", number, number * 0x9E3779B97F4A7C15 % (1 << 64)) for number in range(400)]
+    lines = [f"rules {head[:8].hex()} {head[8:].hex()}" for head in heads]
+    found = answers(classes, [matching, *SELECTIVITIES.split(" ")], lines)
+    assert found == [str(loop(head, SHARES)) for head in heads]

@@ -19,12 +19,13 @@ from generator.workloads.kinds import named
 from testbed.engines import wire
 from testbed.engines.core import Result
 from testbed.run_files import Topics
-from tests.unit.rule_loop import matches
+from tests.unit.rule_loop import hash_matches, matches, range_matches
 from tests.unit.sent_records import sent
 from tests.unit.workload_shapes import PARAMETERS, reported, workload_shape
 from validator.model.classes import Verdict
 from validator.model.komihash import komihash, komihash_of_16
-from validator.model.range_rules import HASH_SEED, Matcher
+from validator.model.range_rules import HASH_SEED, Matcher, matcher
+from validator.model.rules import Matching, Rules
 from validator.oracles.rule_match import Matches
 
 pytestmark = pytest.mark.unit
@@ -62,8 +63,9 @@ def test_hashes_are_the_published_ones(seed: int, message: str | bytes, expected
 @given(st.lists(st.binary(min_size=16, max_size=16), min_size=1), st.integers(0, (1 << 64) - 1))
 def test_many_hashes_are_those_of_each_message(messages: list[bytes], seed: int) -> None:
     words = np.frombuffer(b"".join(messages), "<u8").reshape(-1, 2)
-    found = komihash_of_16(words[:, 0].copy(), words[:, 1].copy(), seed)
-    assert found.tolist() == [komihash(message, seed) for message in messages]
+    for version in (4.3, 5.0):
+        found = komihash_of_16(words[:, 0].copy(), words[:, 1].copy(), seed, version=version)
+        assert found.tolist() == [komihash(message, seed, version=version) for message in messages]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_many_hashes_are_those_of_each_message(messages: list[bytes], seed: int)
 def test_the_index_finds_the_rules_that_a_loop_over_all_rules_finds(
     rules: int, selectivity: float, zipf: float
 ) -> None:
-    of = Matcher(rules, selectivity, zipf)
+    of = Matcher(Rules(rules, selectivity, zipf).shares())
     heads = [struct.pack(">qQ", number, number * 0x9E3779B97F4A7C15 % (1 << 64)) for number in range(200)]
     expected = [matches(head, rules, selectivity, zipf) for head in heads]
     assert [of.of(head) for head in heads] == expected
@@ -93,10 +95,66 @@ def test_the_index_finds_the_rules_that_a_loop_over_all_rules_finds(
 def test_the_sidecar_finds_the_rules_that_a_loop_over_all_rules_finds() -> None:
     heads = [struct.pack(">qQ", number, number * 0x9E3779B97F4A7C15 % (1 << 64)) for number in range(100)]
     texts = [*(b64encode(head).decode() for head in heads), "has 2000000 bytes", "AAAA", ""]
-    found = Matches(300, 1.0, 1.2, "rule-")
+    found = Matches(Rules(300, 1.0, 1.2), "rule-")
     expected = [[f"rule-{rule}" for rule in matches(head, 300, 1.0, 1.2)] for head in heads] + [[], [], []]
     assert sum(map(len, expected)) > 50
     assert found.lists(pa.array(texts)).to_pylist() == [found.words(text) for text in texts] == expected
+
+
+SELECTIVITIES: Final = "0.02=30 0.5=1 0.0=2 1=1"
+SHARES: Final = [0.02] * 30 + [0.5] + [0.0] * 2 + [1.0]
+
+
+@pytest.mark.parametrize("matching", ["ranges", "hashes"])
+def test_selectivities_and_hashes_match_as_a_loop_over_the_rules(matching: Matching) -> None:
+    of = matcher(Rules(selectivities=SELECTIVITIES, matching=matching))
+    heads = [struct.pack(">qQ", number, number * 0x9E3779B97F4A7C15 % (1 << 64)) for number in range(400)]
+    loop = hash_matches if matching == "hashes" else range_matches
+    expected = [loop(head, SHARES) for head in heads]
+    words = np.frombuffer(b"".join(heads), "<u8").reshape(-1, 2)
+    pairs = list(zip(*(column.tolist() for column in of.of_words(words[:, 0], words[:, 1])), strict=True))
+    assert [of.of(head) for head in heads] == expected
+    assert pairs == [(place, rule) for place, found in enumerate(expected) for rule in found]
+    numbers = Counter(rule for found in expected for rule in found)
+    assert (numbers[31], numbers[32], numbers[33]) == (0, 0, 400)
+    assert numbers[30] == pytest.approx(200, abs=40)
+    assert sum(numbers[rule] for rule in range(30)) == pytest.approx(240, abs=60)
+
+
+@pytest.mark.parametrize("matching", ["ranges", "hashes"])
+def test_an_engine_with_other_rules_is_found(
+    matching: Matching, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given = {"selectivities": SELECTIVITIES, "matching": matching}
+    monkeypatch.setitem(PARAMETERS, "shufflebench", given)
+    shape = workload_shape("shufflebench", monkeypatch)
+    topics = Topics(named("shufflebench").model_copy(update=given))
+    whole, found = reported(topics, {**shape.inputs, **shape.outputs}, tmp_path / "whole")
+    assert (whole.verdicts[whole.guarantee], found) == (Verdict.PASS, {}), whole.reasons
+    heads = [bytes(record.value or b"")[:16] for of in shape.inputs.values() for record in of]
+    loop = hash_matches if matching == "hashes" else range_matches
+    assert whole.contributions["processed"] == sum(len(loop(head, SHARES)) for head in heads)
+    other = {"selectivities": SELECTIVITIES, "matching": "ranges" if matching == "hashes" else "hashes"}
+    topics = Topics(named("shufflebench").model_copy(update=other))
+    wrong, found = reported(topics, {**shape.inputs, **shape.outputs}, tmp_path / "wrong")
+    assert wrong.verdicts[wrong.guarantee] is Verdict.FAIL
+    assert {"missing", "duplicate"} <= {name for name, _ in found}
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("rules=3,selectivities=0.5=2", "selectivities say which consumers there are; leave out rules"),
+        ("selectivities=2.5=2", "selectivities: String should match pattern"),
+        ("matching=loops", "matching: Input should be 'ranges' or 'hashes'"),
+    ],
+)
+def test_senseless_rules_are_refused(given: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        named(f"shufflebench:{given}")
+    assert named("shufflebench:selectivities=0.5=2 0.1=1,matching=hashes").parameters == {
+        "selectivities": "0.5=2 0.1=1", "matching": "hashes",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("rate", [1, 4])
@@ -121,7 +179,7 @@ def test_an_engine_that_misses_a_match_is_found(rate: int, monkeypatch: pytest.M
 
 
 def test_matches_have_the_configured_share() -> None:
-    of = Matcher(20_000, 0.5, 0.0)
+    of = Matcher(Rules(20_000, 0.5).shares())
     hashes = np.array([komihash(struct.pack(">qq", 0, number), HASH_SEED) for number in range(20_000)], np.uint64)
     places, _ = of.of_all(hashes)
     assert len(places) / len(hashes) == pytest.approx(0.5, abs=0.02)

@@ -36,12 +36,12 @@ def komihash(message: bytes, seed: int = 0, *, version: float = 5.0) -> int:
     return _mixed(first, fifth, fifth)[0]
 
 
-def komihash_of_16(firsts: Words, seconds: Words, seed: int = 0) -> Words:
-    """The hashes, in version 5.0, of messages of 16 bytes, each given as its two words, of which the lowest byte is the
-    first."""
+def komihash_of_16(firsts: Words, seconds: Words, seed: int = 0, *, version: float = 5.0) -> Words:
+    """The hashes of messages of 16 bytes, each given as its two words, of which the lowest byte is the first."""
     first, fifth = map(np.uint64, _started(seed))
     ones, fives = _mixed_words(firsts ^ first, seconds ^ fifth, np.full_like(firsts, fifth))
-    ones, fives = _mixed_words(ones ^ np.uint64(1), fives, fives)
+    ended = np.uint64(1) << (seconds >> np.uint64(63) if version < 5 else np.uint64(0))
+    ones, fives = _mixed_words(ones ^ ended, fives, fives)
     return _mixed_words(ones, fives, fives)[0]
 
 

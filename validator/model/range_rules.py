@@ -1,21 +1,28 @@
-"""ShuffleBench's rules: ranges of the hashes of a record's first bytes.
+"""ShuffleBench's rules: ranges of the hashes of a record's first bytes, or a hash for each rule.
 
 Source: ShuffleBench's ``RangeBasedMatchingRule``, ``RangeBasedMatchingRuleIndex`` and ``SimpleMatcherService``. Rule i
 matches a record if ``(hash - offset of i) mod 2^63 < floor(probability of i x 2^63)``, where the hash is komihash 5.0
 of the first 16 bytes. The probabilities are Zipf's: ``selectivity x (i + 1)^-s``, divided by the sum of all weights. An
-index of 65,536 slots, by the upper bits of the hash, has the rules whose range overlaps each slot.
+index of 65,536 slots, by the upper bits of the hash, has the rules whose range overlaps each slot. With a map of
+selectivities in their place, as many rules as it says have each probability, numbered in its order.
+
+``HashBasedMatchingRule`` has no index: rule i matches if its own hash of these bytes, komihash 4.3 with the rule's
+seed, is at most ``probability of i x 2^63`` after its sign bit is removed. ShuffleBench leaves the seeds to the caller;
+here they are the offsets of the ranges.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 import numpy as np
 
 from validator.model.arrays import Ints
-from validator.model.komihash import Words, komihash
+from validator.model.komihash import Words, komihash, komihash_of_16
+from validator.model.rules import Rules
 
 HASHED_BYTES: Final = 16
 HASH_SEED: Final = 0x81C1F2B68968424D
@@ -28,14 +35,26 @@ _RANGE: Final = (1 << 63) - 1
 _ALWAYS: Final = 1 << 63
 
 
-class Matcher:
-    """Finds the rules that match a hash. ``zipf``: the exponent of the frequencies; 0: all rules are alike."""
+class AnyMatcher(Protocol):
+    """Finds the rules that match a record."""
 
-    def __init__(self, rules: int, selectivity: float, zipf: float) -> None:
-        weights = [1 / math.pow(rule + 1, zipf) for rule in range(rules)]
-        total = sum(weights)
-        shares = [weight / total * selectivity for weight in weights]
-        self.offsets = [_offset_of(rule) for rule in range(rules)]
+    names: int
+    """Number of rules."""
+
+    def of(self, head: bytes) -> list[int]:
+        """The rules that match a record with these first bytes, in order."""
+
+    def of_words(self, firsts: Words, seconds: Words) -> tuple[Ints, Ints]:
+        """The matches of many records, given as the two words of their first bytes: place of the record, and rule, in
+        this order."""
+
+
+class Matcher:
+    """Finds the rules of ranges that match a hash."""
+
+    def __init__(self, shares: Sequence[float]) -> None:
+        self.names = len(shares)
+        self.offsets = [_offset_of(rule) for rule in range(len(shares))]
         self.widths = [_ALWAYS if share >= 1 else math.floor(math.ldexp(share, 63)) for share in shares]
         self._offsets = np.array(self.offsets, np.uint64)
         self._widths = np.array(self.widths, np.uint64)
@@ -47,6 +66,10 @@ class Matcher:
         slot = (found & _RANGE) >> _SHIFT
         candidates = self._rules[self._starts[slot] : self._starts[slot + 1]].tolist()
         return [rule for rule in candidates if (found - self.offsets[rule]) & _RANGE < self.widths[rule]]
+
+    def of_words(self, firsts: Words, seconds: Words) -> tuple[Ints, Ints]:
+        """See `AnyMatcher`."""
+        return self.of_all(komihash_of_16(firsts, seconds, HASH_SEED))
 
     def of_all(self, hashes: Words) -> tuple[Ints, Ints]:
         """The matches of many hashes: place of the hash, and rule, in this order."""
@@ -72,10 +95,38 @@ class Matcher:
         return rules[order], np.searchsorted(slots[order], np.arange(_SLOTS + 1))
 
 
+class HashMatcher:
+    """Tests every rule, each of which has a hash of its own."""
+
+    def __init__(self, shares: Sequence[float]) -> None:
+        self.names = len(shares)
+        self._rules = [(_offset_of(rule), min(_RANGE, int(share * 2.0**63))) for rule, share in enumerate(shares)]
+
+    def of(self, head: bytes) -> list[int]:
+        """See `AnyMatcher`."""
+        hashed = head[:HASHED_BYTES]
+        return [
+            rule
+            for rule, (seed, most) in enumerate(self._rules)
+            if komihash(hashed, seed, version=4.3) & _RANGE <= most
+        ]
+
+    def of_words(self, firsts: Words, seconds: Words) -> tuple[Ints, Ints]:
+        """See `AnyMatcher`."""
+        found = [
+            np.flatnonzero(komihash_of_16(firsts, seconds, seed, version=4.3) & np.uint64(_RANGE) <= np.uint64(most))
+            for seed, most in self._rules
+        ]
+        places = np.concatenate(found)
+        rules = np.repeat(np.arange(len(found)), [len(one) for one in found])
+        order = np.lexsort((rules, places))
+        return places[order], rules[order]
+
+
 @functools.lru_cache(4)
-def matcher(rules: int, selectivity: float, zipf: float) -> Matcher:
+def matcher(of: Rules) -> AnyMatcher:
     """The matcher with these settings."""
-    return Matcher(rules, selectivity, zipf)
+    return HashMatcher(of.shares()) if of.matching == "hashes" else Matcher(of.shares())
 
 
 def _offset_of(rule: int) -> int:

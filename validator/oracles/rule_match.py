@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
 from pydantic import Field
 
+from validator.model.rules import SELECTIVITIES, Matching, Rules
 from validator.oracles.running_aggregate import WithoutWindows
 from validator.oracles.seam import Declared, Reads, Words
 from validator.settings.built import Combination
@@ -34,9 +35,7 @@ WITHOUT_VALUES: Final = Combination(
 class Matches:
     """The rules that events match, by the first bytes of a record, in Base64."""
 
-    rules: int
-    selectivity: float
-    zipf: float
+    of: Rules
     prefix: str
 
     def words(self, text: str) -> list[str]:
@@ -44,7 +43,7 @@ class Matches:
         from validator.model.range_rules import matcher
 
         head = _head(text)
-        found = matcher(self.rules, self.selectivity, self.zipf).of(head) if head else []
+        found = matcher(self.of).of(head) if head else []
         return [f"{self.prefix}{rule}" for rule in found]
 
     def lists(self, texts: pa.Array) -> pa.Array:
@@ -52,14 +51,12 @@ class Matches:
         import numpy as np
         import pyarrow as pa
 
-        from validator.model.komihash import komihash_of_16
-        from validator.model.range_rules import HASH_SEED, matcher
+        from validator.model.range_rules import matcher
 
         heads = [_head(text) for text in texts.to_pylist()]
         known = np.flatnonzero([head is not None for head in heads])
         words = np.frombuffer(b"".join(head for head in heads if head), "<u8").reshape(-1, 2)
-        hashes = komihash_of_16(words[:, 0].copy(), words[:, 1].copy(), HASH_SEED)
-        places, rules = matcher(self.rules, self.selectivity, self.zipf).of_all(hashes)
+        places, rules = matcher(self.of).of_words(words[:, 0].copy(), words[:, 1].copy())
         ends = np.concatenate([[0], np.cumsum(np.bincount(known[places], minlength=len(heads)))])
         names = pa.array([f"{self.prefix}{rule}" for rule in rules.tolist()], pa.string())
         return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), names)
@@ -71,12 +68,16 @@ class RuleMatch(WithoutWindows):
 
     kind: Literal["rule_match"]
     """A key for each rule that an event matches: those of ShuffleBench."""
-    rules: int = Field(ge=1, le=10_000_000, examples=[1000])
+    rules: int | None = Field(default=None, ge=1, le=10_000_000, examples=[1000])
     """Number of rules."""
-    selectivity: float = Field(gt=0, allow_inf_nan=False, examples=[0.2])
+    selectivity: float | None = Field(default=None, gt=0, allow_inf_nan=False, examples=[0.2])
     """Number of rules that an event matches on average."""
     zipf: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Exponent of Zipf's law for the shares of the rules; 0: all are equal."""
+    selectivities: str | None = Field(default=None, pattern=f"^{SELECTIVITIES}$", examples=["0.01=100 0.5=2"])
+    """In place of these: shares and their numbers of rules, as `0.01=100 0.5=2`."""
+    matching: Matching = "ranges"
+    """`hashes`: each rule has a hash of its own, without offset."""
     prefix: str = "consumer_"
     """The key of results of rule `i` is this text and `i`, counted from 0."""
 
@@ -90,11 +91,23 @@ class RuleMatch(WithoutWindows):
     def words_of(self, entry: Input | Late | TableTopic) -> Words | None:
         """The names of the rules that an event matches."""
         del entry
-        return Matches(self.rules, self.selectivity, self.zipf, self.prefix)
+        return Matches(self.declared, self.prefix)
+
+    @property
+    def declared(self) -> Rules:
+        """The rules."""
+        return Rules(self.rules or 0, self.selectivity or 0.0, self.zipf, self.selectivities, self.matching)
 
     def check(self, declared: Declared) -> None:
         """Also refuse results with ids, set-aside events, and keys that are not 16 bytes."""
         super().check(declared)
+        alike = {"rules": self.rules, "selectivity": self.selectivity}
+        if self.selectivities is None:
+            for name in (name for name, value in alike.items() if value is None):
+                raise broken_rule_at(f"oracle.{name}", "it is not known which rules there are", f"write {name}")
+        elif any(value is not None for value in alike.values()) or self.zipf:
+            fix = "leave out rules, selectivity and zipf"
+            raise broken_rule_at("oracle.selectivities", "they say how many rules there are, and their shares", fix)
         if self.reads.names_ids:
             raise broken_rule_at("outputs[0].evidence", WITHOUT_VALUES.problem, "write values")
         for place, _ in declared.set_aside:
