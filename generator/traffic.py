@@ -11,16 +11,17 @@ differently.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from generator import seed
 from generator.grid import GridPlan
 from generator.nexmark import InTurn
+from generator.sections import Count
 from generator.sends import SendBatch
 from generator.wire import json_bytes
-from generator.workloads.seam import NumberedWire, Numbers, Stream
+from generator.workloads.seam import Events, Keyed, Load, NumberedWire, Numbers, Stream, Workload
 
 LANES_OF_POINTS: Final = (2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1)
 """Lanes of each of the 12 measurement points."""
@@ -29,6 +30,7 @@ OBSERVATIONS: Final = 2 * len(LANES)
 """Events in a second, for each clone."""
 _FIELDS: Final = {"id": "id", "key": "laneId", "event_time": "timestamp"}
 FLOW: Final = Stream("flow", _FIELDS, time_unit="ms", late="lateFlows")
+FLOW_OF_POINT: Final = Stream("flow", {**_FIELDS, "key": "measurementId"}, time_unit="ms", late="lateFlows")
 SPEED: Final = Stream("speed", _FIELDS, time_unit="ms", late="lateSpeeds")
 _OBSERVED: Final = (
     b'{"id":%d,"measurementId":"%b","internalId":"lane%d","laneId":"%b/lane%d","timestamp":%d,'
@@ -84,6 +86,22 @@ class ObservationWire(NumberedWire):
         of = name.encode()
         measured = (self._field.encode(), value, LANES_OF_POINTS[point])
         return _OBSERVED % (number, of, lane, of, lane, time_ms, *place, *measured)
+
+
+class OnFlows(Workload):
+    """A stage that reads flows alone, of each lane in turn, whose times are not rounded."""
+
+    streams: ClassVar[tuple[Stream, ...]] = (FLOW_OF_POINT,)
+    clones: Count = 1
+    """How often the 12 measurement points exist."""
+
+    def events(self, load: Load) -> Events:
+        """The flows of all lanes in turn."""
+        return Keyed(load.plan, lambda numbers: places_of(numbers, self.clones))
+
+    def wire(self, stream: Stream, load: Load) -> ObservationWire:
+        """A flow."""
+        return ObservationWire(load.plan.seed, self.clones, stream.name)
 
 
 def places_of(numbers: Numbers, clones: int) -> Numbers:

@@ -18,16 +18,19 @@ class Tumbling(Workload):
 
 
 class Sliding(Workload):
-    """Windows of which one starts every half of their length."""
+    """Windows of which several overlap."""
+
+    overlapping: ClassVar[int] = 2
+    """The number of windows that an event is in."""
 
     def operator(self, window_ms: int) -> dict[str, Any]:
         """See `Workload`."""
-        return {"operator": "sliding", "slide_ms": window_ms // 2}
+        return {"operator": "sliding", "slide_ms": window_ms // self.overlapping}
 
     def oracle(self, inputs: Sequence[str], window_ms: int) -> dict[str, Any]:
         """See `Workload`."""
         del inputs
-        slide = f"{window_ms // 2}ms"
+        slide = f"{window_ms // self.overlapping}ms"
         return {"kind": "sliding_window", "size": f"{window_ms}ms", "slide": slide, **_values(self)}
 
 

@@ -18,7 +18,7 @@ _PERIODS: Final = 3
 
 
 class TrafficChanges(Stage, Sliding):
-    """Flow and speed of a measurement point are compared with those of one and two windows before."""
+    """Flow and speed are compared with those of one and two windows before."""
 
     kind: ClassVar[str] = "traffic_changes"
     follows: ClassVar[type[Workload]] = TrafficLanes

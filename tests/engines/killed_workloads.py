@@ -18,6 +18,8 @@ ALONE: Final = [
     ("kafka_streams", "running_aggregate"),
     ("kafka_streams", "passthrough"),
     ("kafka_streams", "identity"),
+    ("kafka_streams", "traffic_parse"),
+    ("kafka_streams", "traffic_flows"),
     ("spark", "grep"),
     ("spark", "distinct_count"),
     ("kafka_streams", "shufflebench"),
