@@ -9,7 +9,7 @@ from typing import Final
 
 from generator.workloads.kinds import built, named
 from generator.workloads.seam import Workload
-from testbed.engines.mutations import Mutation
+from testbed.engines.mutations import OF_A_RESULT, Mutation
 
 Errors = tuple[Mutation, ...]
 
@@ -26,8 +26,15 @@ DAMAGE: Final[Mapping[str, Errors]] = {
 """Other errors than one of each class. Where results have no ids, added ones would hide lost ones. If a result is a
 pair, its other id would be wrong, too. A window of `nexmark_q5_max` has one key."""
 FEW_RESULTS: Final = ("nexmark_q3", "nexmark_q7", "nexmark_q4")
-"""Workloads with so few results that a share of them may be none."""
+"""Workloads with so few results that a small share of them may be none."""
+OF_RESULTS: Final[Errors] = (Mutation.ABORT, Mutation.ABORT_RETRY, Mutation.DELAY)
+"""What happens to whole results, of which only the first is an error."""
 WINDOW_MS: Final = 10_000
+
+
+def share_of(workload: Workload, mutation: Mutation) -> float:
+    """The share of results or ids that a mutation of this workload changes."""
+    return 0.3 if workload.kind in FEW_RESULTS else 0.15 if mutation in OF_A_RESULT else 0.05
 
 
 def first_errors(workload: Workload) -> Errors:
@@ -38,19 +45,23 @@ def first_errors(workload: Workload) -> Errors:
 def further_errors(workload: Workload) -> Errors:
     """The other errors that the results of a workload can have."""
     operator = workload.operator(WINDOW_MS).get("operator")
-    if workload.kind in FEW_RESULTS:
-        return ()
     if operator == "interval":
-        return (Mutation.ABORT,)
+        return OF_RESULTS
     if not workload.has_ids:
-        return (Mutation.MISPLACE_COPY, Mutation.ABORT)
+        return (Mutation.MISPLACE_COPY, *OF_RESULTS)
     # With an event of another session in nearly every result, the gap is in doubt.
     impossible = {"passthrough": {Mutation.SWAP}, "session": {Mutation.MISPLACE_COPY}}.get(str(operator), set())
     if Mutation.MISPLACE not in first_errors(workload):
         impossible.add(Mutation.MISPLACE_COPY)
-    return tuple(
-        one for one in (Mutation.ALTER, Mutation.SWAP, Mutation.MISPLACE_COPY, Mutation.ABORT) if one not in impossible
-    )
+    of_ids = (Mutation.ALTER, Mutation.SWAP, Mutation.MISPLACE_COPY)
+    late = (Mutation.LATE_ROUTE,) if has_late_events(workload) else ()
+    return (*(one for one in of_ids if one not in impossible), *late, *OF_RESULTS)
+
+
+def has_late_events(workload: Workload) -> bool:
+    """Whether the load of a workload has late events: it has adjacent windows, which list ids, of a generator's
+    events."""
+    return not (workload.operator(WINDOW_MS) or workload.aggregates or workload.follows)
 
 
 def listed() -> str:

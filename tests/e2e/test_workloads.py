@@ -23,12 +23,12 @@ from generator.workloads.kinds import built, named
 from generator.workloads.seam import Workload
 from testbed.engines import truth
 from testbed.engines.base import MutantEngine, ReferenceEngine
-from testbed.engines.mutations import OF_A_RESULT, AppliedMutation, Mutation
+from testbed.engines.mutations import AppliedMutation, Mutation
 from testbed.run_files import SidecarFile, Topics
 from tests.integration.sidecar_fixtures import read_report
 from tests.tiers import full
 from tests.workload_count import Cell, Event, cells_of, deviations, event_of, pairs_of, violations, wrong_pairs
-from tests.workload_errors import WINDOW_MS, Errors, first_errors, further_errors
+from tests.workload_errors import WINDOW_MS, Errors, first_errors, further_errors, has_late_events, share_of
 from validator.config.load import load
 from validator.state.tables import StateTables
 from validator.stream.sidecar import Sidecar
@@ -74,7 +74,7 @@ class Case:
         settings = topics.engine(
             self.broker.bootstrap_servers, WINDOW_MS, inputs=self.inputs.inputs, group=topics.output,
             commit_interval_seconds=0.2,
-            mutations={mutation: 0.15 if mutation in OF_A_RESULT else 0.05 for mutation in mutations},
+            mutations={mutation: share_of(self.workload, mutation) for mutation in mutations},
             mutation_seed=11, truth=folder / "truth" if mutations else None,
         )  # fmt: skip
         with (MutantEngine if mutations else ReferenceEngine)(settings, folder / "engine", arguments=AT_END) as engine:
@@ -157,12 +157,6 @@ def owed(workload: Workload, streams: list[list[Event]]) -> int:
     return sum(map(len, cells_of(workload, events, WINDOW_MS).values())) if "slide" in oracle else len(events)
 
 
-def has_late_events(workload: Workload) -> bool:
-    """Whether the load of a workload has late events: it has adjacent windows, which list ids, of a generator's
-    events."""
-    return not (workload.operator(WINDOW_MS) or workload.aggregates or workload.follows)
-
-
 CAUSES: Final = {
     "missing": {Mutation.DROP, Mutation.DROP_CELL, Mutation.MISPLACE, Mutation.ALTER, Mutation.SWAP, Mutation.ABORT},
     "duplicate": {Mutation.DUPLICATE, Mutation.DUPLICATE_RESULT, Mutation.SWAP},
@@ -222,8 +216,7 @@ def test_a_correct_engine_passes_and_each_error_is_found_where_it_is(case: Case)
     assert {name: counts[name] for name in CLASSES} == dict.fromkeys(CLASSES, 0)
 
     each_is_found(case, "mutant", first_errors(case.workload))
-    if damage := further_errors(case.workload):
-        each_is_found(case, "further", damage)
+    each_is_found(case, "further", further_errors(case.workload))
 
 
 def each_is_found(case: Case, name: str, damage: Errors) -> None:
