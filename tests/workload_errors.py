@@ -25,8 +25,8 @@ DAMAGE: Final[Mapping[str, Errors]] = {
 }
 """Other errors than one of each class. Where results have no ids, added ones would hide lost ones. If a result is a
 pair, its other id would be wrong, too. A window of `nexmark_q5_max` has one key."""
-FEW_RESULTS: Final = ("nexmark_q3", "nexmark_q7", "nexmark_q4")
-"""Workloads with so few results that a small share of them may be none."""
+FEW_RESULTS: Final[Mapping[str, float]] = {"nexmark_q3": 0.15, "nexmark_q7": 0.3, "nexmark_q4": 0.3}
+"""Workload with so few results that a small share of their ids may be none -> a larger one."""
 OF_RESULTS: Final[Errors] = (Mutation.ABORT, Mutation.ABORT_RETRY, Mutation.DELAY)
 """What happens to whole results, of which only the first is an error."""
 WINDOW_MS: Final = 10_000
@@ -34,7 +34,7 @@ WINDOW_MS: Final = 10_000
 
 def share_of(workload: Workload, mutation: Mutation) -> float:
     """The share of results or ids that a mutation of this workload changes."""
-    return 0.3 if workload.kind in FEW_RESULTS else 0.15 if mutation in OF_A_RESULT else 0.05
+    return 0.15 if mutation in OF_A_RESULT else FEW_RESULTS.get(workload.kind, 0.05)
 
 
 def first_errors(workload: Workload) -> Errors:
