@@ -34,8 +34,9 @@ FLOW_OF_POINT: Final = Stream("flow", {**_FIELDS, "key": "measurementId"}, time_
 SPEED: Final = Stream("speed", _FIELDS, time_unit="ms", late="lateSpeeds")
 _OBSERVED: Final = (
     b'{"id":%d,"measurementId":"%b","internalId":"lane%d","laneId":"%b/lane%d","timestamp":%d,'
-    b'"lat":%b,"long":%b,"%b":%d,"accuracy":95,"num_lanes":%d}'
+    b'"lat":%b,"long":%b,%b:%d,"accuracy":95,"num_lanes":%d}'
 )
+_MEASURED: Final = {FLOW.name: b'"period":60,"flow"', SPEED.name: b'"speed"'}
 
 
 class Observations(InTurn):
@@ -84,7 +85,7 @@ class ObservationWire(NumberedWire):
         name, point, lane = _measurement(key)
         place = (b"52.%04d" % (1000 + point), b"4.%04d" % (5000 + point))
         of = name.encode()
-        measured = (self._field.encode(), value, LANES_OF_POINTS[point])
+        measured = (_MEASURED[self._field], value, LANES_OF_POINTS[point])
         return _OBSERVED % (number, of, lane, of, lane, time_ms, *place, *measured)
 
 

@@ -55,7 +55,7 @@ BYTES: Final[dict[str, tuple[dict[str, Any], str]]] = {
             "nexmark_q5": "674160976b6e48d2",
             "shufflebench": "5f47eb3db743b303",
             "statistics": "e4f8f91ac4ad337d",
-            "traffic_join": "05727cc22cc6dada",
+            "traffic_join": "688d51b1056088bf",
             "wordcount": "ecbec222cfa72c1f",
         }.items()
     },
