@@ -12,7 +12,7 @@ day: memory over 24 hours of event time with 100,000 keys a minute, and a start 
 disk: bytes per event on disk, by the kind of its id.
 many: memory and CPU of quiet sidecars, in processes of their own and in one.
 generator: the generator's rate for each workload, with two processes, beside a plain write.
-statements: CPU of Flink SQL and Spark SQL for results with a count, with sums over ids, and with ids.
+statements: CPU of Flink SQL, Spark SQL and Kafka Streams for results with a count, with sums over ids, and with ids.
 outage: the broker is down for ``--seconds`` while a live sidecar waits for a result.
 ``scripts/bench campaign [NAME]`` runs a fault campaign instead, ``scripts/bench results`` writes the page of its
 results: docs/campaigns.md.
@@ -207,11 +207,16 @@ def evidence(given: argparse.Namespace) -> list[dict[str, Any]]:
     events = max(3, min(given.events, STATEMENT_EVENTS) // per_window) * per_window
     with EmbeddedBroker(heap_mb=1024) as broker, tempfile.TemporaryDirectory() as folder:
         broker.create_topics(dict.fromkeys([statements.INPUT, "ignored", *statements.outputs()], 1))
+        # Else the broker writes the time of each record.
+        broker.create_topics({statements.LONGS: 1}, {"message.timestamp.type": "CreateTime"})
         servers = broker.bootstrap_servers
         load = Load(servers, statements.INPUT, "ignored", events)
         _json_line([sys.executable, "-m", "bench.writer", json.dumps(asdict(load))])
         rows = [statements.of_flink(servers, states, events, Path(folder, states)) for states in statements.FLINK]
         rows += _json_line([sys.executable, "-m", "bench.statements", servers, str(events)])
+        statements.write_longs(servers, events)
+        for states in statements.STREAMS:
+            rows.append(statements.of_kafka_streams(servers, states, events, Path(folder, f"streams-{states}")))
     for row in rows:
         ids = next(one for one in rows if one["engine_and_evidence"] == f"{row['engine_and_evidence'].split()[0]} ids")
         for name in ("cpu_seconds_per_million_events", "result_bytes_per_event"):

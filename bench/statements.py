@@ -1,29 +1,38 @@
-"""The cost of what results state about their events, on Flink SQL and Spark SQL: a count, sums over ids, or the ids.
+"""The cost of what results state about their events, on Flink SQL, Spark SQL and the Kafka Streams DSL: a count, sums
+over ids, or the ids.
 
-The engine reads a complete topic of `bench.writer`, and writes a result for each page and minute. ``python -m
-bench.statements SERVERS EVENTS`` runs Spark's statements in one session, and prints their figures as JSON.
+The engine reads a complete topic of `bench.writer` (Kafka Streams: one of the same ids as longs), and writes a result
+for each page and minute. ``python -m bench.statements SERVERS EVENTS`` runs Spark's statements in one session, and
+prints their figures as JSON.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import struct
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 
 from bench.measuring import cpu_seconds_of
 from bench.writer import Load
 from testbed.engines.flink_sql import FlinkSqlEngine, sink, source
+from testbed.engines.kafka_streams import KafkaStreamsEngine
 from testbed.engines.real import RealEngineSettings, Timeouts
 from testbed.engines.spark_driver import kafka_jars
 
 INPUT: Final = "click"
+LONGS: Final = "ids"
+"""The input of Kafka Streams."""
+STREAMS: Final[Mapping[str, str]] = {"count": "counts", "sums": "digests", "ids": "lists"}
+"""What a result states -> the operator of the test bed's job."""
 FLINK: Final[Mapping[str, str]] = {
     "count": "COUNT(*) AS n",
     "sums": "COUNT(*) AS n, SUM(id) AS ids, SUM(id * id) AS squares",
@@ -51,6 +60,9 @@ _SPARK_ROUNDS: Final = 2
 _SECONDS_MAX: Final = 900.0
 _POLL_SECONDS: Final = 0.05
 _READ_AT_ONCE: Final = 500
+
+
+_WINDOW_MS: Final = 60_000
 
 
 @dataclass(frozen=True)
@@ -95,6 +107,56 @@ def of_flink(servers: str, states: str, events: int, folder: Path) -> dict[str, 
     return _row("flink", states, spent, _results(servers, settings.output))
 
 
+class _Dsl(KafkaStreamsEngine):
+    """A statement whose results are written when their window closes."""
+
+    states = "count"
+
+    def _options(self) -> dict[str, str]:
+        given = {"job.operator": STREAMS[self.states], "job.suppress": "true", "job.grace.ms": "0"}
+        return super()._options() | given
+
+
+def write_longs(servers: str, events: int) -> None:
+    """Write the ids of `bench.writer` as longs, with the time and the page of each as the record's."""
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0, "linger.ms": 50})
+    midnight_ms = int(time.time()) // 86_400 * 86_400_000
+    for number in range(events):
+        instant, page = divmod(number, _PAGES)
+        at_ms = midnight_ms + instant * _WINDOW_MS // _IDS_AT_ONCE
+        producer.produce(LONGS, struct.pack(">q", 1 + number), f"page-{page}", timestamp=at_ms)
+        producer.poll(0)
+    producer.flush()
+
+
+def of_kafka_streams(servers: str, states: str, events: int, folder: Path) -> dict[str, Any]:
+    """Run a statement on one instance."""
+    output = _output("kafka_streams", states)
+    settings = RealEngineSettings(
+        bootstrap_servers=servers,
+        input=LONGS,
+        output=output,
+        late="ignored",
+        group=output,
+        window_ms=_WINDOW_MS,
+        parallelism=1,
+        guarantee="at_least_once",
+        timeouts=Timeouts(commit_interval_seconds=1),  # results are written at commits
+    )
+    closed = _PAGES * ((events - 1) // (_PAGES * _IDS_AT_ONCE))
+    with _Dsl(settings, folder) as engine:
+        engine.states = states
+        engine.start()
+        engine.ready(_SECONDS_MAX)
+        worker = engine.instances[0].pid
+        assert worker is not None, "the instance is ready"
+        warm, end = (_await(servers, output, number, worker) for number in (closed // _WARM_UP, closed))
+        engine.stop()
+    measured = (end.results - warm.results) * _IDS_AT_ONCE
+    spent = _Moment(measured, end.at_seconds - warm.at_seconds, end.cpu_seconds - warm.cpu_seconds)
+    return _row("kafka_streams", states, spent, _results(servers, output, named_by_key=True))
+
+
 def of_spark(servers: str, events: int) -> list[dict[str, Any]]:
     """Run each statement as a batch query."""
     from pyspark.sql import SparkSession
@@ -128,7 +190,8 @@ def of_spark(servers: str, events: int) -> list[dict[str, Any]]:
 
 def outputs() -> list[str]:
     """The topics of results, each of one partition."""
-    return ["warm-up", *(_output("flink", states) for states in FLINK), *(_output("spark", states) for states in SPARK)]
+    engines = {"flink": FLINK, "spark": SPARK, "kafka_streams": STREAMS}
+    return ["warm-up", *(_output(engine, states) for engine, some in engines.items() for states in some)]
 
 
 def _output(engine: str, states: str) -> str:
@@ -183,17 +246,27 @@ def _end(reader: Consumer, topic: str) -> int:
     return int(found[1])
 
 
-def _results(servers: str, topic: str) -> list[bytes]:
+def _results(servers: str, topic: str, *, named_by_key: bool = False) -> list[bytes]:
+    """The values of the results. ``named_by_key``: the record's key has page and window, which the value gets."""
     reader, deadline = _consumer(servers), time.monotonic() + _SECONDS_MAX
     try:
         end, found = _end(reader, topic), list[bytes]()
         reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         while len(found) < end:
             assert time.monotonic() < deadline, f"{topic} was not read to its end"
-            found += [message.value() or b"" for message in reader.consume(_READ_AT_ONCE, 0.5) if not message.error()]
+            some = [message for message in reader.consume(_READ_AT_ONCE, 0.5) if not message.error()]
+            found += [_with_cell(one) if named_by_key else one.value() or b"" for one in some]
         return found
     finally:
         reader.close()
+
+
+def _with_cell(message: Message) -> bytes:
+    key, value = message.key() or b"", message.value() or b""
+    [start_ms] = struct.unpack(">q", key[-8:])
+    start = datetime.fromtimestamp(start_ms / 1000, UTC).isoformat()
+    given = json.loads(value) if value[:1] == b"{" else {"n": struct.unpack(">q", value)[0]}
+    return json.dumps(given | {"page": key[:-8].decode(), "window_start": start}, separators=(",", ":")).encode()
 
 
 if __name__ == "__main__":

@@ -33,8 +33,8 @@ DESCRIPTIONS: Final = {
     ),
     "generator": "The generator's rate with two processes, and its ratio to a plain write.",
     "statements": (
-        "What Flink SQL (its TaskManager) and Spark SQL (a batch) spend on windows of 5,000 events with a count, sums "
-        "over ids, or the ids in their results."
+        "What Flink SQL (its TaskManager), Spark SQL (a batch) and the Kafka Streams DSL spend on windows of 5,000 "
+        "events with a count, sums over ids, or the ids in their results."
     ),
 }
 

@@ -553,6 +553,26 @@ public final class KafkaStreamsJob {
         Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, work.windowMs()), Serdes.String()));
   }
 
+  /** As {@link #buildDigests}, but results list the ids. */
+  private static void buildLists(StreamsBuilder builder, Work work, Properties options) {
+    KTable<Windowed<String>, byte[]> lists = builder
+        .stream(work.sides().get(0).topic(), Consumed.with(Serdes.String(), Serdes.Long()))
+        .groupByKey()
+        .windowedBy(windows(work, options))
+        .aggregate(() -> new byte[0], (key, id, list) ->
+            ByteBuffer.allocate(list.length + Long.BYTES).put(list).putLong(id).array(),
+            Materialized.with(Serdes.String(), Serdes.ByteArray()));
+    closing(lists, options).toStream().mapValues(list -> {
+      ByteBuffer ids = ByteBuffer.wrap(list);
+      StringBuilder text = new StringBuilder("{\"order_ids\":[");
+      while (ids.hasRemaining()) {
+        text.append(ids.position() == 0 ? "" : ",").append(ids.getLong());
+      }
+      return text.append("]}").toString();
+    }).to(work.output(),
+        Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, work.windowMs()), Serdes.String()));
+  }
+
   /**
    * The DSL's windows of one input, which is not shuffled: stream time is that of the partition. A cell is the key of
    * its events, and then each of them.
@@ -645,6 +665,8 @@ public final class KafkaStreamsJob {
       buildCounts(builder, job.work, options);
     } else if (job.work.operator().equals("digests")) {
       buildDigests(builder, job.work, options);
+    } else if (job.work.operator().equals("lists")) {
+      buildLists(builder, job.work, options);
     } else if (options.containsKey(GRACE_MS)) {
       buildWindows(builder, job.work, options);
     } else {
