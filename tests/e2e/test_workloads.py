@@ -215,13 +215,12 @@ def test_a_correct_engine_passes_and_each_error_is_found_where_it_is(case: Case)
     assert (counts["late"] > 0) is has_late_events(case.workload)
     assert {name: counts[name] for name in CLASSES} == dict.fromkeys(CLASSES, 0)
 
-    each_is_found(case, "mutant", first_errors(case.workload), counts["late"])
-    each_is_found(case, "further", further_errors(case.workload), counts["late"])
+    each_is_found(case, "mutant", first_errors(case.workload))
+    each_is_found(case, "further", further_errors(case.workload))
 
 
-def each_is_found(case: Case, name: str, damage: Errors, late: int) -> None:
-    """Run a mutant with errors, over events of which ``late`` are late. Assert that the sidecar finds all of them, and
-    nothing else."""
+def each_is_found(case: Case, name: str, damage: Errors) -> None:
+    """Run a mutant with errors. Assert that the sidecar finds all of them, and nothing else."""
     status, report = case.run(name, damage)
     found = violations(StateTables(case.folder / name / "state"))
     classes = {one for one, causes in CAUSES.items() if causes & set(damage)}
@@ -241,12 +240,15 @@ def each_is_found(case: Case, name: str, damage: Errors, late: int) -> None:
         assert (status, report["verdicts"]["exactly_once"]) == (1, "fail")
         return
     due: Counter[tuple[str, Cell]] = Counter()
+    routed = 0
     for deed in truth.read(case.folder / name / "truth"):
         if deed.violation_class == "late":
-            late += deed.count
+            routed += deed.count
         elif deed.violation_class is not None:
             due[deed.violation_class, cell_of(case.workload, deed)] += deed.count
     assert {name for name, _ in due} == classes
     assert found == dict(due)
-    assert report["contributions"]["late"] == late
+    # How many others are late depends on which partition an engine reads first.
+    assert report["contributions"]["late"] >= routed
+    assert (routed > 0) is (Mutation.LATE_ROUTE in damage)
     assert (status, report["verdicts"]["exactly_once"]) == (1, "fail")
