@@ -44,6 +44,7 @@ ONLY_IN_JSON: Final = {
     "lag_events_last",
     "cells",
     "cpu_to_that_of_json",
+    "result_to_that_of_ids",
     "outcome",
     "status",
     "write_events_per_second",
