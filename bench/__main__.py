@@ -214,9 +214,10 @@ def evidence(given: argparse.Namespace) -> list[dict[str, Any]]:
         _json_line([sys.executable, "-m", "bench.writer", json.dumps(asdict(load))])
         rows = [statements.of_flink(servers, states, events, Path(folder, states)) for states in statements.FLINK]
         rows += _json_line([sys.executable, "-m", "bench.statements", servers, str(events)])
-        statements.write_longs(servers, events)
+        more = 4 * events  # its commits are a second apart, so a run must have many
+        statements.write_longs(servers, more)
         for states in statements.STREAMS:
-            rows.append(statements.of_kafka_streams(servers, states, events, Path(folder, f"streams-{states}")))
+            rows.append(statements.of_kafka_streams(servers, states, more, Path(folder, f"streams-{states}")))
     for row in rows:
         ids = next(one for one in rows if one["engine_and_evidence"] == f"{row['engine_and_evidence'].split()[0]} ids")
         for name in ("cpu_seconds_per_million_events", "result_bytes_per_event"):

@@ -19,13 +19,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 
 from bench.measuring import cpu_seconds_of
-from bench.writer import Load
+from bench.writer import WINDOW_MS, Load, producer_of, put
 from testbed.engines.flink_sql import FlinkSqlEngine, sink, source
 from testbed.engines.kafka_streams import KafkaStreamsEngine
-from testbed.engines.real import RealEngineSettings, Timeouts
+from testbed.engines.real import RealEngine, RealEngineSettings, Timeouts
 from testbed.engines.spark_driver import kafka_jars
 
 INPUT: Final = "click"
@@ -62,9 +62,6 @@ _POLL_SECONDS: Final = 0.05
 _READ_AT_ONCE: Final = 500
 
 
-_WINDOW_MS: Final = 60_000
-
-
 @dataclass(frozen=True)
 class _Moment:
     """Results so far, and the time and the engine's CPU seconds at which they existed."""
@@ -94,17 +91,23 @@ def of_flink(servers: str, states: str, events: int, folder: Path) -> dict[str, 
         sink("totals", f"page STRING, window_start TIMESTAMP(3), {_COLUMNS[states]}", settings),
         query,
     ]
+    spent = _spent(FlinkSqlEngine(settings, folder, statements), settings, events)
+    return _row("flink", states, spent, _results(servers, settings.output))
+
+
+def _spent(of: RealEngine, settings: RealEngineSettings, events: int) -> _Moment:
+    """Run an engine over ``events``. Return what its first instance spent from the warm-up on."""
     closed = _PAGES * ((events - 1) // (_PAGES * _IDS_AT_ONCE))  # the last window stays open
-    with FlinkSqlEngine(settings, folder, statements) as engine:
+    with of as engine:
         engine.start()
         engine.ready(_SECONDS_MAX)
         worker = engine.instances[0].pid
-        assert worker is not None, "the TaskManager is ready"
+        assert worker is not None, "the instance is ready"
+        servers = settings.bootstrap_servers
         warm, end = (_await(servers, settings.output, number, worker) for number in (closed // _WARM_UP, closed))
         engine.stop()
     measured = (end.results - warm.results) * _IDS_AT_ONCE
-    spent = _Moment(measured, end.at_seconds - warm.at_seconds, end.cpu_seconds - warm.cpu_seconds)
-    return _row("flink", states, spent, _results(servers, settings.output))
+    return _Moment(measured, end.at_seconds - warm.at_seconds, end.cpu_seconds - warm.cpu_seconds)
 
 
 class _Dsl(KafkaStreamsEngine):
@@ -119,14 +122,14 @@ class _Dsl(KafkaStreamsEngine):
 
 def write_longs(servers: str, events: int) -> None:
     """Write the ids of `bench.writer` as longs, with the time and the page of each as the record's."""
-    producer = Producer({"bootstrap.servers": servers, "log_level": 0, "linger.ms": 50})
-    midnight_ms = int(time.time()) // 86_400 * 86_400_000
+    producer = producer_of(servers)
+    # Kafka refuses records from the future.
+    midnight_ms = (int(time.time()) // 86_400 - 1) * 86_400_000
     for number in range(events):
         instant, page = divmod(number, _PAGES)
-        at_ms = midnight_ms + instant * _WINDOW_MS // _IDS_AT_ONCE
-        producer.produce(LONGS, struct.pack(">q", 1 + number), f"page-{page}", timestamp=at_ms)
-        producer.poll(0)
-    producer.flush()
+        at_ms = midnight_ms + instant * WINDOW_MS // _IDS_AT_ONCE
+        put(producer, LONGS, struct.pack(">q", 1 + number), f"page-{page}", at_ms=at_ms)
+    assert producer.flush(_SECONDS_MAX) == 0, "the load is written"
 
 
 def of_kafka_streams(servers: str, states: str, events: int, folder: Path) -> dict[str, Any]:
@@ -138,22 +141,14 @@ def of_kafka_streams(servers: str, states: str, events: int, folder: Path) -> di
         output=output,
         late="ignored",
         group=output,
-        window_ms=_WINDOW_MS,
+        window_ms=WINDOW_MS,
         parallelism=1,
         guarantee="at_least_once",
         timeouts=Timeouts(commit_interval_seconds=1),  # results are written at commits
     )
-    closed = _PAGES * ((events - 1) // (_PAGES * _IDS_AT_ONCE))
-    with _Dsl(settings, folder) as engine:
-        engine.states = states
-        engine.start()
-        engine.ready(_SECONDS_MAX)
-        worker = engine.instances[0].pid
-        assert worker is not None, "the instance is ready"
-        warm, end = (_await(servers, output, number, worker) for number in (closed // _WARM_UP, closed))
-        engine.stop()
-    measured = (end.results - warm.results) * _IDS_AT_ONCE
-    spent = _Moment(measured, end.at_seconds - warm.at_seconds, end.cpu_seconds - warm.cpu_seconds)
+    engine = _Dsl(settings, folder)
+    engine.states = states
+    spent = _spent(engine, settings, events)
     return _row("kafka_streams", states, spent, _results(servers, output, named_by_key=True))
 
 

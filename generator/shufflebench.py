@@ -20,7 +20,9 @@ from validator.model.range_rules import HASHED_BYTES, AnyMatcher
 
 _NAMES_AT: Final = 24
 NAMES_BYTES: Final = 232
-"""Room for 15 names. With a selectivity of at most 1, more consumers of one record are not to be expected."""
+"""Room for at least 14 names of up to a million rules."""
+NAMED_MEAN_MAX: Final = 2
+"""Consumers of a record on average, of which more than 14 are not to be expected (less than 4 in 10^9 records)."""
 LEAST_RECORD_BYTES: Final = _NAMES_AT + NAMES_BYTES
 _FILLERS: Final = 1000
 _KEYS: Final = 1024
@@ -50,7 +52,7 @@ class RecordWire(NumberedWire):
     def __init__(self, seed_value: int, of: AnyMatcher, size: int) -> None:
         self._seed = seed_value
         self._matcher = of
-        self._names = [name_of(rule).encode() for rule in range(of.names)]
+        self._names = [name_of(rule).encode() for rule in range(of.rules)]
         drawn = random.Random(f"{seed_value}/fillers")
         self._fillers = [drawn.randbytes(size - LEAST_RECORD_BYTES) for _ in range(_FILLERS)]
 

@@ -29,8 +29,8 @@ ONE_KEY: Final = ("nexmark_q5_max", "nexmark_q7")
 """Workloads whose windows have one result, so that no id can be misplaced into another."""
 FEW_RESULTS: Final[Mapping[str, float]] = {"nexmark_q3": 0.15, "nexmark_q7": 0.3, "nexmark_q4": 0.3}
 """Workload with so few results that a small share of their ids may be none -> a larger one."""
-OF_RESULTS: Final[Errors] = (Mutation.ABORT, Mutation.ABORT_RETRY, Mutation.DELAY)
-"""What happens to whole results, of which only the first is an error."""
+NO_ERRORS: Final[Errors] = (Mutation.ABORT_RETRY, Mutation.DELAY)
+"""What the second mutant also does, and is nothing to find."""
 WINDOW_MS: Final = 10_000
 
 
@@ -48,16 +48,16 @@ def further_errors(workload: Workload) -> Errors:
     """The other errors that the results of a workload can have."""
     operator = workload.operator(WINDOW_MS).get("operator")
     if operator == "interval":
-        return OF_RESULTS
+        return (Mutation.ABORT,)
     if not workload.has_ids:
-        return OF_RESULTS if workload.kind in ONE_KEY else (Mutation.MISPLACE_COPY, *OF_RESULTS)
+        return (Mutation.ABORT,) if workload.kind in ONE_KEY else (Mutation.MISPLACE_COPY, Mutation.ABORT)
     # With an event of another session in nearly every result, the gap is in doubt.
     impossible = {"passthrough": {Mutation.SWAP}, "session": {Mutation.MISPLACE_COPY}}.get(str(operator), set())
     if workload.kind in ONE_KEY:
         impossible.add(Mutation.MISPLACE_COPY)
     of_ids = (Mutation.ALTER, Mutation.SWAP, Mutation.MISPLACE_COPY)
     late = (Mutation.LATE_ROUTE,) if has_late_events(workload) else ()
-    return (*(one for one in of_ids if one not in impossible), *late, *OF_RESULTS)
+    return (*(one for one in of_ids if one not in impossible), *late, Mutation.ABORT)
 
 
 def has_late_events(workload: Workload) -> bool:

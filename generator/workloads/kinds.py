@@ -65,7 +65,8 @@ def _of(value: Any) -> Workload:
         return found.model_validate(parameters)
     except ValidationError as error:
         first = error.errors()[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        place = "".join(f"{part}: " for part in first["loc"])
+        raise ValueError(place + first["msg"].removeprefix("Value error, ")) from error
 
 
 def _instead(name: str, known: Collection[str]) -> str:

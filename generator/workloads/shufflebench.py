@@ -14,16 +14,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from generator.sections import Count, Share
-from generator.shufflebench import LEAST_RECORD_BYTES, RECORDS, RecordWire, name_of, state_bytes
+from generator.shufflebench import LEAST_RECORD_BYTES, NAMED_MEAN_MAX, RECORDS, RecordWire, name_of, state_bytes
 from generator.workloads.operations import Running
 from generator.workloads.seam import Load, Stream
 from validator.model.range_rules import HASHED_BYTES, AnyMatcher, matcher
-from validator.model.rules import SELECTIVITIES, Matching, Rules
+from validator.model.rules import RULES_MAX, ZIPF_MAX, Matching, Rules, pairs_in, single_spaced
 
 LEAST_STATE_BYTES: Final = 32
+HASHED_MAX: Final = 1_000
 _STATE: Final = {
     name: {"offset": 8 * place, "type": "int64"} for place, name in enumerate(("count", "sum", "start", "end"))
 }
@@ -38,16 +39,16 @@ class ShuffleBench(Running):
     aggregates: ClassVar[Mapping[str, str]] = {
         "count": "count", "sum": "sum_mod64(id)", "start": "min(time)", "end": "max(time)",
     }  # fmt: skip
-    rules: Count = 20_000
+    rules: Annotated[int, Field(gt=0, le=RULES_MAX)] = 20_000
     """Number of consumers. This and the next two are those of ShuffleBench's fault studies."""
-    selectivity: Share = 0.5
+    selectivity: Annotated[Share, Field(gt=0)] = 0.5
     """Mean number of consumers of a record."""
-    zipf: Annotated[float, Field(ge=0)] = 0.0
+    zipf: Annotated[float, Field(ge=0, le=ZIPF_MAX)] = 0.0
     """The exponent of Zipf's law for the shares of the consumers; 0: all have the same."""
-    selectivities: Annotated[str | None, Field(pattern=f"^{SELECTIVITIES}$")] = None
+    selectivities: Annotated[str, AfterValidator(single_spaced)] | None = None
     """In place of the three: shares, each with its number of consumers, as ``0.01=100 0.5=2``."""
     matching: Matching = "ranges"
-    """How rules match: ``hashes`` computes a hash for each rule and record."""
+    """How rules match. ``hashes`` computes a hash for each rule and record, for at most `HASHED_MAX` rules."""
     output_rate: Count = 1
     """Number of records of a consumer from one result to the next. ShuffleBench's default is 10."""
     record_bytes: Annotated[int, Field(ge=LEAST_RECORD_BYTES)] = 1024
@@ -60,6 +61,14 @@ class ShuffleBench(Running):
         alike = sorted(self.model_fields_set & {"rules", "selectivity", "zipf"})
         if self.selectivities is not None and alike:
             raise ValueError(f"selectivities say which consumers there are; leave out {', '.join(alike)}")
+        pairs = [(0.0, self.rules)] if self.selectivities is None else pairs_in(self.selectivities)
+        if (mean := sum(share * number for share, number in pairs)) > NAMED_MEAN_MAX:
+            raise ValueError(
+                f"selectivities: a record has room for {NAMED_MEAN_MAX} consumers on average, not {mean:g}"
+            )
+        if self.matching == "hashes" and (rules := sum(number for _, number in pairs)) > HASHED_MAX:
+            problem = f"hashes would be computed for each record and each of {rules:,} rules"
+            raise ValueError(f"matching: {problem}; have at most {HASHED_MAX:,}")
         return self
 
     def wire(self, stream: Stream, load: Load) -> RecordWire:
@@ -96,5 +105,9 @@ class ShuffleBench(Running):
         return {**of_values, "format": {"kind": "raw", "fields": _STATE}, "key_format": "json"}
 
     @property
+    def _rules(self) -> Rules:
+        return Rules(self.rules, self.selectivity, self.zipf, self.selectivities, self.matching)
+
+    @property
     def _matcher(self) -> AnyMatcher:
-        return matcher(Rules(self.rules, self.selectivity, self.zipf, self.selectivities, self.matching))
+        return matcher(self._rules)

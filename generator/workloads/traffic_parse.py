@@ -12,4 +12,4 @@ class TrafficParse(PerEvent, OnFlows):
     """Flows are read and written."""
 
     kind: ClassVar[str] = "traffic_parse"
-    carried: ClassVar[tuple[str, ...]] = ("internalId", "flow", "num_lanes")
+    carried: ClassVar[tuple[str, ...]] = ("internalId", "lat", "long", "flow", "period", "accuracy", "num_lanes")

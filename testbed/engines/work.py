@@ -43,7 +43,8 @@ def work_options(settings: RealEngineSettings) -> dict[str, str]:
         "job.changes": ",".join(of.changes),
         "job.partitioned.by": of.partitioned_by or "",
         "job.splits": str(any(stream.is_split for stream in of.streams)).lower(),
-        **_matching(of),
+        "job.matcher": ",".join(matcher_arguments(of)),
+        "job.state.bytes": str(of.state) if isinstance(of, ShuffleBench) else "0",
         **{f"job.factor.{name}": factor for name, factor in of.factors.items()},
         **{
             f"job.{place}.{name}": value
@@ -68,13 +69,12 @@ def _fields(stream: Stream) -> dict[str, str]:
     }
 
 
-def _matching(of: Workload) -> dict[str, str]:
-    """The rules of ShuffleBench, and the size of a state."""
+def matcher_arguments(of: Workload) -> list[str]:
+    """The rules of ShuffleBench, as ``java/Matcher.java`` reads them; empty for other workloads."""
     if not isinstance(of, ShuffleBench):
-        return {"job.matcher": "", "job.state.bytes": "0"}
-    alike = f"{of.rules},{of.selectivity},{of.zipf}"
-    rules = alike if of.selectivities is None else of.selectivities.replace(" ", ",")
-    return {"job.matcher": f"{of.matching},{rules}", "job.state.bytes": str(of.state)}
+        return []
+    alike = [str(of.rules), str(of.selectivity), str(of.zipf)]
+    return [of.matching, *(alike if of.selectivities is None else of.selectivities.split(" "))]
 
 
 def _filter(where: Mapping[str, Any]) -> dict[str, str]:

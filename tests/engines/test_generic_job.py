@@ -54,8 +54,9 @@ from tests.workload_count import (
 pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
 
 WINDOWS = ("tumbling", "distinct", "sliding", "session")
-PARAMETERS: dict[str, dict[str, Any]] = {
-    "shufflebench": {"rules": 200, "selectivity": 0.9, "zipf": 0.4, "output_rate": 10}
+PARAMETERS: dict[tuple[str, str], dict[str, Any]] = {
+    ("kafka_streams", "shufflebench"): {"rules": 200, "selectivity": 0.9, "zipf": 0.4, "output_rate": 10},
+    ("flink", "shufflebench"): {"selectivities": "0.01=80 0.2=2", "matching": "hashes", "output_rate": 10},
 }
 """Of workloads whose default values suit longer loads."""
 AT_LEAST_ONCE = ("spark", "spark_dstreams")
@@ -78,7 +79,7 @@ class WorkloadRun(KilledRun):
         output_mode: str = "append",
     ) -> None:
         super().__init__(broker, topic_names)
-        self.parameters = PARAMETERS.get(kind, {})
+        self.parameters = PARAMETERS.get((name, kind), {})
         self.name, self.output_mode = name, output_mode
         self.workload = named(kind).model_copy(update=self.parameters)
         disorder_ms = self.workload.operator(WINDOW_MS).get("max_disorder_ms", 0)

@@ -10,8 +10,10 @@ from typing import Final
 
 import pytest
 
+from generator.workloads.kinds import named
 from testbed.engines.java_build import find_javac
 from testbed.engines.jvm import SOURCES
+from testbed.engines.work import matcher_arguments
 from tests.unit.rule_loop import hash_matches, range_matches
 from tests.unit.test_shufflebench import PUBLISHED, SELECTIVITIES, SHARES, matches
 
@@ -47,10 +49,10 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def answers(classes: Path, given: Sequence[object], lines: Sequence[str]) -> list[str]:
+def answers(classes: Path, given: Sequence[str], lines: Sequence[str]) -> list[str]:
     """What the program answers with the arguments ``given``."""
     java = find_javac().with_name("java")
-    command = [str(java), "-cp", str(classes), "Ask", *map(str, given)]
+    command = [str(java), "-cp", str(classes), "Ask", *given]
     done = subprocess.run(command, check=True, input="\n".join(lines), text=True, capture_output=True)
     return done.stdout.splitlines()
 
@@ -70,7 +72,8 @@ def test_the_rules_are_those_that_a_loop_over_all_rules_finds(
 ) -> None:
     heads = [struct.pack(">qQ", number, number * 0x9E3779B97F4A7C15 % (1 << 64)) for number in range(200)]
     lines = [f"rules {head[:8].hex()} {head[8:].hex()}" for head in heads]
-    found = answers(classes, ["ranges", rules, selectivity, zipf], lines)
+    of = named(f"shufflebench:rules={rules},selectivity={selectivity},zipf={zipf}")
+    found = answers(classes, matcher_arguments(of), lines)
     expected = [matches(head, rules, selectivity, zipf) for head in heads]
     assert sum(map(len, expected)) > 50
     assert found == [str(one) for one in expected]
@@ -82,5 +85,6 @@ def test_selectivities_and_hashes_match_as_a_loop_over_the_rules(
 ) -> None:
     heads = [struct.pack(">qQ", number, number * 0x9E3779B97F4A7C15 % (1 << 64)) for number in range(400)]
     lines = [f"rules {head[:8].hex()} {head[8:].hex()}" for head in heads]
-    found = answers(classes, [matching, *SELECTIVITIES.split(" ")], lines)
+    of = named(f"shufflebench:selectivities={SELECTIVITIES},matching={matching}")
+    found = answers(classes, matcher_arguments(of), lines)
     assert found == [str(loop(head, SHARES)) for head in heads]

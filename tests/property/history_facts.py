@@ -119,7 +119,7 @@ def _grouped(cases: Sequence[Case]) -> Iterator[pa.Table]:
             continue
         events = pa.Table.from_pylist(rows, EVENTS)
         if isinstance(oracle, RuleMatch):
-            words = Matches(oracle.declared, oracle.prefix)
+            words = Matches(oracle.matched, oracle.prefix)
             events = exploded(events, _Numbered(words))
             by_place = {(row["partition"], row["offset"]): row for row in rows}
             places = zip(events["partition"].to_pylist(), events["offset"].to_pylist(), strict=True)

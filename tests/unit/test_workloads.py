@@ -228,7 +228,11 @@ def table() -> str:
         if one.follows is not None:
             meaning += f"; after `{one.follows.kind}`"
         rows.append(f"| `{kind}` | {meaning} | {streams} | {inputs}, {state} | {engines} |")
-    return "\n".join(rows) + "\n\nThese [mutations](#mutations) of their results are found exactly:\n" + listed()
+    return (
+        "\n".join(rows)
+        + "\n\nThese [mutations](#mutations) are found exactly, also beside `abort_retry` and `delay`:\n"
+        + listed()
+    )
 
 
 def test_the_table_of_workloads_is_that_of_the_classes() -> None:

@@ -7,8 +7,8 @@ index of 65,536 slots, by the upper bits of the hash, has the rules whose range 
 selectivities in their place, as many rules as it says have each probability, numbered in its order.
 
 ``HashBasedMatchingRule`` has no index: rule i matches if its own hash of these bytes, komihash 4.3 with the rule's
-seed, is at most ``probability of i x 2^63`` after its sign bit is removed. ShuffleBench leaves the seeds to the caller;
-here they are the offsets of the ranges.
+seed, is at most ``probability of i x 2^63`` after its sign bit is removed. ShuffleBench leaves the seeds to the caller
+and no published configuration uses these rules; here the seeds are the offsets of the ranges.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ALWAYS: Final = 1 << 63
 class AnyMatcher(Protocol):
     """Finds the rules that match a record."""
 
-    names: int
+    rules: int
     """Number of rules."""
 
     def of(self, head: bytes) -> list[int]:
@@ -53,7 +53,7 @@ class Matcher:
     """Finds the rules of ranges that match a hash."""
 
     def __init__(self, shares: Sequence[float]) -> None:
-        self.names = len(shares)
+        self.rules = len(shares)
         self.offsets = [_offset_of(rule) for rule in range(len(shares))]
         self.widths = [_ALWAYS if share >= 1 else math.floor(math.ldexp(share, 63)) for share in shares]
         self._offsets = np.array(self.offsets, np.uint64)
@@ -99,7 +99,7 @@ class HashMatcher:
     """Tests every rule, each of which has a hash of its own."""
 
     def __init__(self, shares: Sequence[float]) -> None:
-        self.names = len(shares)
+        self.rules = len(shares)
         self._rules = [(_offset_of(rule), min(_RANGE, int(share * 2.0**63))) for rule, share in enumerate(shares)]
 
     def of(self, head: bytes) -> list[int]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Matching = Literal["ranges", "hashes"]
-SELECTIVITIES: Final = r"(0?\.\d+|[01](\.0*)?)=[1-9]\d{0,6}( (0?\.\d+|[01](\.0*)?)=[1-9]\d{0,6})*"
-"""Probabilities, each with its number of rules: ``0.01=100 0.5=2``."""
+RULES_MAX: Final = 10_000_000
+ZIPF_MAX: Final = 30
+"""Beyond it the weight of a rule may be no number."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,35 @@ class Rules:
     def shares(self) -> list[float]:
         """The probability of each rule."""
         if self.selectivities is not None:
-            pairs = [part.split("=") for part in self.selectivities.split(" ")]
-            return [float(share) for share, number in pairs for _ in range(int(number))]
+            return [share for share, number in pairs_in(self.selectivities) for _ in range(number)]
         weights = [1 / math.pow(rule + 1, self.zipf) for rule in range(self.rules)]
         total = sum(weights)
         return [weight / total * self.selectivity for weight in weights]
+
+
+def pairs_in(text: str) -> list[tuple[float, int]]:
+    """The shares of selectivities such as ``0.01=100 0.5=2``, each with its number of rules. Raises ValueError with a
+    sentence."""
+    pairs = [_pair(part) for part in text.split()]
+    if not pairs:
+        raise ValueError("there is no share; write shares with their numbers of rules, as 0.01=100 0.5=2")
+    if (total := sum(number for _, number in pairs)) > RULES_MAX:
+        raise ValueError(f"{total:,} rules are too many; write at most {RULES_MAX:,}")
+    return pairs
+
+
+def single_spaced(text: str) -> str:
+    """``text``, as engines read it. Raises ValueError if it has no `pairs_in` it."""
+    pairs_in(text)
+    return " ".join(text.split())
+
+
+def _pair(part: str) -> tuple[float, int]:
+    share, _, number = part.partition("=")
+    try:
+        pair = float(share), int(number)
+    except ValueError:
+        pair = math.nan, 0
+    if not (part.isascii() and "_" not in part and 0 <= pair[0] <= 1 and pair[1] > 0):
+        raise ValueError(f"{part} is not a share from 0 to 1 with its number of rules; write it as 0.01=100")
+    return pair

@@ -8,11 +8,11 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, WithJsonSchema
 
-from validator.model.rules import SELECTIVITIES, Matching, Rules
+from validator.model.rules import RULES_MAX, ZIPF_MAX, Matching, Rules, single_spaced
 from validator.oracles.running_aggregate import WithoutWindows
 from validator.oracles.seam import Declared, Reads, Words
 from validator.settings.built import Combination
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from validator.settings.topics import Input, Late, TableTopic
 
 HEAD_BYTES: Final = 16
+Selectivities = Annotated[str, AfterValidator(single_spaced), WithJsonSchema({"type": "string"})]
 WITHOUT_VALUES: Final = Combination(
     ("oracle.kind",),
     "`rule_match` with evidence `ids` or `id`, or with late or rejected topics",
@@ -64,20 +65,21 @@ class Matches:
 
 class RuleMatch(WithoutWindows):
     """One result per rule over all events so far that match it. An event matches any number of rules. Rule `i` matches
-    if the hash of the key, less an offset of its own, is below its share of all hashes."""
+    if the hash of the key, less an offset of its own, is below its share of all hashes; with `hashes`, if a hash whose
+    seed is this offset is."""
 
     kind: Literal["rule_match"]
     """A key for each rule that an event matches: those of ShuffleBench."""
-    rules: int | None = Field(default=None, ge=1, le=10_000_000, examples=[1000])
+    rules: int | None = Field(default=None, ge=1, le=RULES_MAX, examples=[1000])
     """Number of rules."""
     selectivity: float | None = Field(default=None, gt=0, allow_inf_nan=False, examples=[0.2])
     """Number of rules that an event matches on average."""
-    zipf: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    zipf: float = Field(default=0.0, ge=0, le=ZIPF_MAX, allow_inf_nan=False)
     """Exponent of Zipf's law for the shares of the rules; 0: all are equal."""
-    selectivities: str | None = Field(default=None, pattern=f"^{SELECTIVITIES}$", examples=["0.01=100 0.5=2"])
+    selectivities: Selectivities | None = Field(default=None, examples=["0.01=100 0.5=2"])
     """In place of these: shares and their numbers of rules, as `0.01=100 0.5=2`."""
-    matching: Matching = "ranges"
-    """`hashes`: each rule has a hash of its own, without offset."""
+    matching: Matching | None = None
+    """`hashes`: see above. Default: `ranges`."""
     prefix: str = "consumer_"
     """The key of results of rule `i` is this text and `i`, counted from 0."""
 
@@ -91,21 +93,21 @@ class RuleMatch(WithoutWindows):
     def words_of(self, entry: Input | Late | TableTopic) -> Words | None:
         """The names of the rules that an event matches."""
         del entry
-        return Matches(self.declared, self.prefix)
+        return Matches(self.matched, self.prefix)
 
     @property
-    def declared(self) -> Rules:
+    def matched(self) -> Rules:
         """The rules."""
-        return Rules(self.rules or 0, self.selectivity or 0.0, self.zipf, self.selectivities, self.matching)
+        return Rules(self.rules or 0, self.selectivity or 0.0, self.zipf, self.selectivities, self.matching or "ranges")
 
     def check(self, declared: Declared) -> None:
         """Also refuse results with ids, set-aside events, and keys that are not 16 bytes."""
         super().check(declared)
-        alike = {"rules": self.rules, "selectivity": self.selectivity}
         if self.selectivities is None:
-            for name in (name for name, value in alike.items() if value is None):
+            if self.rules is None or self.selectivity is None:
+                name = "rules" if self.rules is None else "selectivity"
                 raise broken_rule_at(f"oracle.{name}", "it is not known which rules there are", f"write {name}")
-        elif any(value is not None for value in alike.values()) or self.zipf:
+        elif self.model_fields_set & {"rules", "selectivity", "zipf"}:
             fix = "leave out rules, selectivity and zipf"
             raise broken_rule_at("oracle.selectivities", "they say how many rules there are, and their shares", fix)
         if self.reads.names_ids:

@@ -27,12 +27,18 @@ public final class Matcher implements Serializable {
     int rules = shares.length;
     offsets = new long[rules];
     widths = new long[rules];
-    IntStream.Builder[] slots = new IntStream.Builder[SLOTS];
     for (int rule = 0; rule < rules; rule++) {
       double share = shares[rule];
       ByteBuffer seeded = ByteBuffer.allocate(12).order(ByteOrder.LITTLE_ENDIAN).putLong(RULES_SEED).putInt(rule);
       offsets[rule] = komihash(seeded.array(), 0, true);
       widths[rule] = share >= 1 ? -1 : (long) Math.floor(Math.scalb(share, 63));
+    }
+    ofSlots = hashes ? null : indexed();
+  }
+
+  private int[][] indexed() {
+    IntStream.Builder[] slots = new IntStream.Builder[SLOTS];
+    for (int rule = 0; rule < widths.length; rule++) {
       long first = (offsets[rule] & RANGE) >>> SHIFT;
       long most = widths[rule] < 0 ? SLOTS : Math.min(SLOTS, (widths[rule] >>> SHIFT) + 2);
       for (long slot = first; slot < first + most; slot++) {
@@ -41,10 +47,11 @@ public final class Matcher implements Serializable {
         slots[at].add(rule);
       }
     }
-    ofSlots = hashes ? null : new int[SLOTS][];
-    for (int slot = 0; slot < SLOTS && !hashes; slot++) {
-      ofSlots[slot] = slots[slot] == null ? new int[0] : slots[slot].build().toArray();
+    int[][] found = new int[SLOTS][];
+    for (int slot = 0; slot < SLOTS; slot++) {
+      found[slot] = slots[slot] == null ? new int[0] : slots[slot].build().toArray();
     }
+    return found;
   }
 
   /**
