@@ -58,7 +58,6 @@ CITED = {
         f"{micros(UUIDS)} | `shapes`, `uuids`",
         f"{micros(PARTS)} | `shapes`, `parts`",
         f"{micros(CELLS)}, event and cell | `shapes`, `cells`",
-        f"Today the million cells take {CELLS['driver_resident_max_mib']:,} MiB",
         (
             f"ten processes take {gib(TEN['pss_mib'])}, {TEN['pss_mib_per_sidecar']} MiB each, against "
             f"{ALONE['pss_mib']} MiB of one alone. Ten in one process take {gib(IN_ONE['pss_mib'])}"
