@@ -434,6 +434,7 @@ class BatchRunner:
             reach("before_rest")
             rows.append(mark_row(progress, rest_mark(run_end), self._retention))
         unread = None if facts is None else unread_rows(facts)
+        # Positions are no effect of the step: settlements are rows of the append that runs beside it (decision 0007).
         if unread is not None:
             self.positions.absorb(unread)
         settled = self.positions.settle(self.acknowledged())
